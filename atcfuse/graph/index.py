@@ -1,0 +1,215 @@
+"""One light index a scope over the user's protobuf: the main graph and the bodies of If, Loop and Scan.
+
+The protobuf stays the only truth; the index holds no copies of tensors and is never written back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import AttributeProto, helper
+
+from atcfuse.diagnostics import AtcfuseError, error
+from atcfuse.graph.facts import UNKNOWN, Fact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STANDARD = ("", "ai.onnx")
+MAX_SCOPE_DEPTH = 64
+
+
+class Node:
+    """A node of a scope: `op` is the op type, preceded by `domain::` for other domains than ONNX's own."""
+
+    __slots__ = ("_attributes", "index", "inputs", "op", "outputs", "proto")
+
+    def __init__(self, index: int, proto: onnx.NodeProto) -> None:
+        self.index = index
+        self.proto = proto
+        self.op: str = proto.op_type if proto.domain in STANDARD else f"{proto.domain}::{proto.op_type}"
+        self.inputs: tuple[str, ...] = tuple(proto.input)
+        self.outputs: tuple[str, ...] = tuple(proto.output)
+        self._attributes: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The node's name, or its first output where it has none."""
+        return str(self.proto.name) or next((o for o in self.outputs if o), f"{self.op}_{self.index}")
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes as Python values (text as str, tensors and graphs as protobufs)."""
+        if self._attributes is None:
+            self._attributes = {a.name: attribute_value(a) for a in self.proto.attribute}
+        return self._attributes
+
+    def input(self, position: int) -> str:
+        """The name of an input, "" where it is absent."""
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+    def __repr__(self) -> str:
+        return f"{self.op}({', '.join(self.inputs)}) -> {', '.join(self.outputs)}"
+
+
+def attribute_value(attribute: AttributeProto) -> Any:
+    """An attribute as a Python value; strings that are not UTF-8 stay bytes."""
+    kind = attribute.type
+    if kind == AttributeProto.INT:
+        return attribute.i
+    if kind == AttributeProto.FLOAT:
+        return attribute.f
+    if kind == AttributeProto.INTS:
+        return tuple(attribute.ints)
+    if kind == AttributeProto.STRING:
+        try:
+            return attribute.s.decode("utf-8")
+        except UnicodeDecodeError:
+            return attribute.s
+    if kind == AttributeProto.FLOATS:
+        return tuple(attribute.floats)
+    return helper.get_attribute_value(attribute)
+
+
+class Scope:
+    """The index of one graph: nodes, who makes and who reads each value, constants, nested scopes.
+
+    `order` lists node indexes topologically and stably. `captured` holds this scope's values that nested bodies read.
+    `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
+    """
+
+    def __init__(self, model: Model, graph: onnx.GraphProto, parent: Scope | None, path: str, depth: int) -> None:
+        if depth > MAX_SCOPE_DEPTH:
+            raise AtcfuseError(error("ATF112", f"graphs nested more than {MAX_SCOPE_DEPTH} deep ({path})"))
+        self.model, self.graph, self.parent, self.path = model, graph, parent, path
+        self.nodes = [Node(i, proto) for i, proto in enumerate(graph.node)]
+        self.outputs = {o.name for o in graph.output}
+        self.inputs = {i.name: i for i in graph.input}
+        overridable = self.inputs if model.proto.ir_version >= 4 else {}
+        self.tensors: dict[str, onnx.TensorProto] = {t.name: t for t in graph.initializer}
+        self.initializers = {name: t for name, t in self.tensors.items() if name not in overridable}
+        self.producers: dict[str, Node] = {}
+        self.consumers: dict[str, list[Node]] = {}
+        self.captured: set[str] = set()
+        self.bodies: list[tuple[Node, Scope]] = []
+        self.facts: dict[str, Fact] = {}
+        self.alias: dict[str, str] = {}
+        self._index(depth)
+        self.order = self._topological_order()
+
+    def _index(self, depth: int) -> None:
+        for node in self.nodes:
+            for name in node.outputs:
+                if not name:
+                    continue
+                if name in self.producers or name in self.tensors:
+                    raise AtcfuseError(error("ATF113", f"two producers of the value {name!r} in {self.path}"))
+                self.producers[name] = node
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    self.consumers.setdefault(name, []).append(node)
+        for node in self.nodes:
+            for attribute in node.proto.attribute:
+                if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+                    self._index_bodies(node, attribute, depth)
+
+    def _index_bodies(self, node: Node, attribute: AttributeProto, depth: int) -> None:
+        bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+        for body in bodies:
+            scope = Scope(self.model, body, self, f"{self.path}/{node.name}.{attribute.name}", depth + 1)
+            self.bodies.append((node, scope))
+            self.captured.update(scope.free_names())
+
+    def free_names(self) -> set[str]:
+        """Names that this scope and the bodies in it read from enclosing scopes."""
+        used = set(self.consumers) | self.captured | self.outputs
+        return {n for n in used if not self.defines(n)}
+
+    def defines(self, name: str) -> bool:
+        """Whether the value comes into being in this scope itself."""
+        return name in self.producers or name in self.inputs or name in self.tensors
+
+    def _topological_order(self) -> list[int]:
+        captures: dict[int, set[str]] = {}
+        for node, scope in self.bodies:
+            captures.setdefault(node.index, set()).update(scope.free_names())
+        waiting, readers = [0] * len(self.nodes), [[] for _ in self.nodes]  # type: tuple[list[int], list[list[int]]]
+        for node in self.nodes:
+            sources = {*node.inputs, *captures.get(node.index, ())}
+            for made in {self.producers[s].index for s in sources if s in self.producers}:
+                waiting[node.index] += 1
+                readers[made].append(node.index)
+        ready = [i for i, count in enumerate(waiting) if not count]
+        order: list[int] = []
+        while ready:
+            index = heapq.heappop(ready)
+            order.append(index)
+            for reader in readers[index]:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heapq.heappush(ready, reader)
+        if len(order) != len(self.nodes):
+            stuck = next(n for n in self.nodes if waiting[n.index])
+            raise AtcfuseError(error("ATF114", f"{self.path} has a cycle through node {stuck.name!r}"))
+        return order
+
+    def fact(self, name: str) -> Fact:
+        """What is proved about a value visible here."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.facts:
+                return scope.facts[name]
+            scope = scope.parent
+        return UNKNOWN
+
+    def source(self, name: str) -> str:
+        """The value that `name` repeats through Identity and other no-ops, or `name` itself."""
+        return self.alias.get(name, name)
+
+    def producer(self, name: str) -> Node | None:
+        """The node of this scope that makes the value, no-ops looked through."""
+        return self.producers.get(self.alias.get(name, name))
+
+    def tensor(self, name: str) -> onnx.TensorProto | None:
+        """The constant tensor behind an initializer of this or an enclosing scope, no-ops looked through."""
+        scope: Scope | None = self
+        while scope is not None:
+            name = scope.alias.get(name, name)
+            if scope.defines(name):
+                return scope.initializers.get(name)
+            scope = scope.parent
+        return None
+
+    def is_output(self, name: str) -> bool:
+        """Whether the value is an output of this graph."""
+        return name in self.outputs
+
+    def walk(self) -> Iterator[Scope]:
+        """This scope and all scopes nested in it, outermost first."""
+        stack = [self]
+        while stack:
+            scope = stack.pop()
+            yield scope
+            stack.extend(body for _, body in reversed(scope.bodies))
+
+
+class Model:
+    """A loaded model: the protobuf and the index of its main graph. External tensors stay on disk."""
+
+    def __init__(self, proto: onnx.ModelProto, path: Path | None = None) -> None:
+        self.proto = proto
+        self.path = path
+        self.opset = opset_of(proto.opset_import)
+        self.main = Scope(self, proto.graph, None, proto.graph.name or "graph", 0)
+
+    def scopes(self) -> Iterator[Scope]:
+        """All scopes, the main graph first."""
+        return self.main.walk()
+
+
+def opset_of(imports: Iterable[onnx.OperatorSetIdProto]) -> int:
+    """The version of ONNX's own operator set that is imported, 1 where none is."""
+    return max((o.version for o in imports if o.domain in STANDARD), default=1)
