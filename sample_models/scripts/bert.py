@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from common import VOCAB, Export, Sample, randomize, tokens
 from torch import nn
 from transformers import BertConfig, BertModel
+
+from common import VOCAB, Export, Sample, randomize, tokens
 
 
 class Encoder(nn.Module):
@@ -70,7 +71,7 @@ SAMPLES = [
     Sample(
         family="bert", exporter="dynamo", opset=18, dtype="fp16", build=build("sdpa", 64, 4), attention=2, norms=5,
         what="BERT encoder in half precision, scaled_dot_product_attention",
-        interesting="root of the scale on Q and on K, boolean mask through Where, IsNaN guard after the softmax",
+        interesting="root of the scale on Q and on K, mask as Where(1 - m, lowest, 1 - m): no constant 0 in it",
         sizes=SIZES, ranges=RANGES,
     ),
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
+import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +14,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
-from masks import traceable_masks
 from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from masks import traceable_masks
 
 FOLDER = Path(__file__).resolve().parent.parent
 VOCAB = 96
@@ -81,25 +85,26 @@ def randomize(module: nn.Module, gain: float = 1.5, overrides: Mapping[str, floa
         own = next((value for part, value in (overrides or {}).items() if part in name), gain)
         with torch.no_grad():
             if parameter.dim() >= 2:
-                fan_in = 1 if is_embedding(module, name) else parameter[0].numel()
-                parameter.normal_(0.0, own / math.sqrt(fan_in))
+                parameter.normal_(0.0, own / math.sqrt(fan_in(module, name, parameter)))
             elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.2)
             else:
                 parameter.normal_(1.0, 0.2)
 
 
-def is_embedding(module: nn.Module, parameter_name: str) -> bool:
-    owner = module.get_submodule(parameter_name.rpartition(".")[0])
-    return isinstance(owner, nn.Embedding)
+def fan_in(module: nn.Module, name: str, parameter: torch.Tensor) -> int:
+    owner = module.get_submodule(name.rpartition(".")[0])
+    if isinstance(owner, nn.Embedding):
+        return 1
+    return len(parameter) if isinstance(owner, Conv1D) else parameter[0].numel()
 
 
 def tokens(*shape: int) -> torch.Tensor:
     return torch.randint(0, VOCAB, shape)
 
 
-def export(sample: Sample, seed: int) -> onnx.ModelProto:
-    """Build, export and clean one sample; writes its file and returns the model."""
+def export(sample: Sample, seed: int) -> tuple[nn.Module, onnx.ModelProto]:
+    """Build, export and clean one sample; writes its file and returns the module and the model."""
     torch.manual_seed(seed)
     made = sample.build({"fp32": torch.float32, "fp16": torch.float16}[sample.dtype])
     module = made.module.eval()
@@ -110,7 +115,7 @@ def export(sample: Sample, seed: int) -> onnx.ModelProto:
     model = onnx.load(sample.path)
     strip_paths(model)
     onnx.save(model, sample.path)
-    return model
+    return module, model
 
 
 def export_torchscript(module: nn.Module, made: Export, sample: Sample) -> None:
@@ -162,27 +167,41 @@ def names_a_file(text: str) -> bool:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def check(sample: Sample, model: onnx.ModelProto, seed: int) -> str:
-    """Raise AssertionError unless the model is valid, runs at all its sizes and shows a wrong scale; returns a summary."""
+def check(sample: Sample, module: nn.Module, model: onnx.ModelProto, seed: int) -> str:
+    """Hold the model against its description and, at all its sizes, against the module; returns a summary.
+
+    Raises AssertionError where the model is not what is said of it, disagrees with the module, is not finite or would
+    not show a wrong softmax scale.
+    """
     onnx.checker.check_model(model, full_check=True)
+    assert [entry.version for entry in model.opset_import if entry.domain == ""] == [sample.opset]
     blob = model.SerializeToString()
-    for part in (b"site-packages", b"/home/", b"/usr/", b"/root/", b"/work/", b"/tmp/", b"/opt/"):
-        assert part not in blob, f"{sample.name} contains a path: {part!r}"
+    for part in ("site-packages", sys.prefix, tempfile.gettempdir(), str(FOLDER), str(Path.home())):
+        assert part.encode() not in blob, f"{sample.name} contains a path: {part}"
     assert len(blob) < 600_000, f"{sample.name} has {len(blob)} bytes"
     found = count(model)
     expected = (sample.attention, sample.norms)
     assert found == expected, f"{sample.name}: (attentions, norms) are {found}, declared {expected}"
 
     plain, wrong = session(blob), session(with_wrong_scale(model, 0.9).SerializeToString())
-    changes = []
+    tolerance = {"fp32": 1e-4, "fp16": 2e-2}[sample.dtype]
+    changes, errors = [], []
     for sizes in sample.sizes:
         feeds = make_inputs(plain, sizes, sample.ranges, np.random.default_rng(seed))
         reference, changed = plain.run(None, feeds), wrong.run(None, feeds)
-        for value in reference:
-            assert np.isfinite(value).all(), f"{sample.name} has non-finite outputs at {dict(sizes)}"
+        assert all(np.isfinite(value).all() for value in reference), f"{sample.name} is not finite at {dict(sizes)}"
+        errors.append(max(relative_change(*pair) for pair in zip(run(module, feeds), reference, strict=True)))
         changes.append(max(relative_change(*pair) for pair in zip(reference, changed, strict=True)))
+    assert max(errors) < tolerance, f"{sample.name} differs from the module by {errors}"
     assert min(changes) > 0.02, f"{sample.name}: a 10 % wrong scale changes the output only by {changes}"
-    return f"{len(blob):7d} bytes, {len(model.graph.node):4d} nodes, 10 % scale error shows as {min(changes):.1%}"
+    facts = f"{len(blob):7d} bytes, {len(model.graph.node):4d} nodes, {max(errors):.0e} from torch"
+    return f"{facts}, a 10 % scale error shows as {min(changes):.1%}"
+
+
+def run(module: nn.Module, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    with torch.no_grad():
+        outputs = module(*(torch.from_numpy(value) for value in feeds.values()))
+    return [value.numpy() for value in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
 def session(blob: bytes) -> ort.InferenceSession:
@@ -199,7 +218,7 @@ def make_inputs(
     ranges: Mapping[str, tuple[int, int]],
     random: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Inputs in range; a mask keeps its last position in every row, so that no row is fully masked."""
+    """Inputs in range. Masks hide the end of the first sequence, so that no query is without a key, causal or not."""
     feeds: dict[str, np.ndarray] = {}
     for argument in runner.get_inputs():
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in argument.shape]
@@ -209,10 +228,10 @@ def make_inputs(
             value = random.integers(low, high + 1, shape)
             if argument.name.endswith("attention_mask"):
                 value[...] = 1
-                value[0, : shape[1] // 3] = 0
+                value[0, shape[1] - shape[1] // 3 :] = 0
         elif dtype is np.bool_:
             value = np.zeros(shape, dtype)
-            value[0, : shape[1] // 3] = True
+            value[0, shape[1] - shape[1] // 3 :] = True
         else:
             value = random.standard_normal(shape)
         feeds[argument.name] = np.ascontiguousarray(value, dtype)
@@ -225,51 +244,36 @@ def relative_change(reference: np.ndarray, changed: np.ndarray) -> float:
 
 
 def count(model: onnx.ModelProto) -> tuple[int, int]:
-    """Softmaxes, and LayerNormalization nodes plus spelled-out norms (a Sqrt over a mean, epsilon added or not)."""
-    nodes = model.graph.node
-    producer = {output: node for node in nodes for output in node.output}
+    """Softmaxes, and LayerNormalization nodes plus spelled-out norms (the root of a mean with epsilon added)."""
+    producer = {output: node for node in model.graph.node for output in node.output}
 
-    def ancestors(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-        yield from (producer[value] for value in node.input if value in producer)
+    def makers(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        return [producer[value] for value in node.input if value in producer]
 
-    spelled = 0
-    for node in nodes:
-        if node.op_type == "Sqrt":
-            parents = list(ancestors(node))
-            if parents and parents[0].op_type == "Add":
-                parents = list(ancestors(parents[0]))
-            spelled += any(parent.op_type == "ReduceMean" for parent in parents)
-    ops = [node.op_type for node in nodes]
-    return ops.count("Softmax"), ops.count("LayerNormalization") + spelled
+    def spelled_out(node: onnx.NodeProto) -> bool:
+        sums = [maker for maker in makers(node) if node.op_type == "Sqrt" and maker.op_type == "Add"]
+        return any(maker.op_type == "ReduceMean" for total in sums for maker in makers(total))
+
+    ops = [node.op_type for node in model.graph.node]
+    norms = ops.count("LayerNormalization") + sum(spelled_out(node) for node in model.graph.node)
+    return ops.count("Softmax"), norms
 
 
 def with_wrong_scale(model: onnx.ModelProto, factor: float) -> onnx.ModelProto:
     """The model with every softmax input multiplied by `factor`: what a fusion with a wrong scale would compute."""
+    inferred = onnx.shape_inference.infer_shapes(model)
+    types = {value.name: value.type.tensor_type.elem_type for value in inferred.graph.value_info}
     wrong = onnx.ModelProto()
     wrong.CopyFrom(model)
     del wrong.graph.node[:]
     for node in model.graph.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
         if node.op_type == "Softmax":
-            logits, scaled = node.input[0], f"{node.output[0]}_wrong"
-            half, like = f"{scaled}_float", f"{scaled}_factor"
-            wrong.graph.node.extend(
-                [
-                    onnx.helper.make_node("Cast", [logits], [half], to=onnx.TensorProto.FLOAT),
-                    onnx.helper.make_node("Constant", [], [like], value_float=factor),
-                    onnx.helper.make_node("Mul", [half, like], [f"{scaled}_product"]),
-                ]
-            )
-            dtype = softmax_type(model, node)
-            wrong.graph.node.append(onnx.helper.make_node("Cast", [f"{scaled}_product"], [scaled], to=dtype))
-            changed = wrong.graph.node.add()
-            changed.CopyFrom(node)
-            changed.input[0] = scaled
-        else:
-            wrong.graph.node.add().CopyFrom(node)
+            logits, scale, scaled = node.input[0], f"{node.output[0]}_scale", f"{node.output[0]}_scaled"
+            value = onnx.helper.make_tensor(scale, types[logits], [], [factor])
+            wrong.graph.node.append(onnx.helper.make_node("Constant", [], [scale], value=value))
+            wrong.graph.node.append(onnx.helper.make_node("Mul", [logits, scale], [scaled]))
+            copy.input[0] = scaled
+        wrong.graph.node.append(copy)
     return wrong
-
-
-def softmax_type(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
-    inferred = onnx.shape_inference.infer_shapes(model)
-    types = {value.name: value.type.tensor_type.elem_type for value in inferred.graph.value_info}
-    return types[node.input[0]]

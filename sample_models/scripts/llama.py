@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from common import VOCAB, Export, Sample, randomize, tokens
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import DynamicCache
+
+from common import VOCAB, Export, Sample, randomize, tokens
 
 LAYERS, HEADS, KV_HEADS = 2, 4, 2
 HIDDEN = 64
@@ -19,7 +20,7 @@ def language_model(attention: str) -> LlamaForCausalLM:
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=KV_HEADS,
-        intermediate_size=96,
+        intermediate_size=64,
         max_position_embeddings=64,
         attn_implementation=attention,
     )
@@ -85,7 +86,8 @@ def with_past(attention: str):
         }
         axes |= {f"past_key_values.{name}": {0: "batch", 2: "past_sequence"} for name in names}
         axes |= {f"present.{name}": {0: "batch", 2: "total_sequence"} for name in names}
-        return Export(WithPast(attention).to(dtype), inputs, ("logits", *(f"present.{name}" for name in names)), axes)
+        outputs = ("logits", *(f"present.{name}" for name in names))
+        return Export(WithPast(attention).to(dtype), inputs, outputs, axes)
 
     return make
 
@@ -107,7 +109,7 @@ SAMPLES = [
     Sample(
         family="llama_past", exporter="ts", opset=17, dtype="fp16", build=with_past("sdpa"), attention=2, norms=5,
         what="the same with a KV cache: past inputs, present outputs",
-        interesting="keys and values are a Concat that is also a graph output; fp32 islands in fp16; expand idiom",
+        interesting="keys and values are a Concat that is also a graph output; fp32 norms in fp16; IsNaN guard",
         sizes=PAST_SIZES, ranges=RANGES | {"position_ids": (0, 31)},
     ),
 ]

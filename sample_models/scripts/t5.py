@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from common import VOCAB, Export, Sample, randomize, tokens
 from torch import nn
 from transformers import T5Config, T5EncoderModel, T5ForConditionalGeneration
+
+from common import VOCAB, Export, Sample, randomize, tokens
 
 # Scores are not scaled: smaller query and key weights keep the softmax away from one-hot.
 GAINS = {"SelfAttention.q": 0.7, "SelfAttention.k": 0.7, "EncDecAttention.q": 0.7, "EncDecAttention.k": 0.7}
@@ -52,7 +53,7 @@ def build_encoder(dtype: torch.dtype) -> Export:
         Encoder().to(dtype),
         {"input_ids": tokens(2, 9), "attention_mask": torch.ones(2, 9, dtype=torch.int64)},
         ("last_hidden_state",),
-        {name: axes for name in ("input_ids", "attention_mask", "last_hidden_state")},
+        dict.fromkeys(("input_ids", "attention_mask", "last_hidden_state"), axes),
     )
 
 
@@ -76,7 +77,7 @@ SAMPLES = [
     Sample(
         family="t5_encoder", exporter="dynamo", opset=18, dtype="fp32", build=build_encoder, attention=2, norms=5,
         what="T5 encoder",
-        interesting="position bias computed once from buckets and added in every layer together with the mask; no scale",
+        interesting="position bias from buckets, added in every layer together with the mask; no scale",
         sizes=({"batch": 2, "sequence": 9}, {"batch": 3, "sequence": 16}),
         ranges={"input_ids": (0, VOCAB - 1), "attention_mask": (0, 1)},
     ),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from common import Export, Sample, randomize
 from torch import nn
+
+from common import Export, Sample, randomize
 
 
 class Encoder(nn.Module):
@@ -33,7 +34,7 @@ def build(width: int, norm_first: bool, dynamic: bool):
             Encoder(width, norm_first).to(dtype),
             {"src": torch.randn(2, 12, width, dtype=dtype), "padding": torch.arange(12).repeat(2, 1) < 3},
             ("memory",),
-            {name: axes for name in ("src", "padding", "memory")} if dynamic else {},
+            dict.fromkeys(("src", "padding", "memory"), axes) if dynamic else {},
         )
 
     return make
@@ -41,9 +42,10 @@ def build(width: int, norm_first: bool, dynamic: bool):
 
 SAMPLES = [
     Sample(
-        family="torch_encoder", exporter="ts", opset=17, dtype="fp32", build=build(64, True, False), attention=2, norms=4,
+        family="torch_encoder", exporter="ts", opset=17, dtype="fp32", build=build(64, True, False), attention=2,
+        norms=4,
         what="nn.TransformerEncoder, pre-LN, boolean key padding mask",
-        interesting="packed QKV taken apart by Reshape, Transpose, Squeeze, Gather; sequence-first heads; static shapes",
+        interesting="packed QKV taken apart by Reshape, Transpose, Squeeze, Gather; static shapes",
     ),
     Sample(
         family="torch_encoder", exporter="dynamo", opset=18, dtype="fp32", build=build(32, False, True), attention=2,
