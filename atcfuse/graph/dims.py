@@ -20,7 +20,7 @@ Dim = Union[int, "Poly"]
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """An unknown integer; `op` and `args` define an opaque one (`floordiv`, `mod`, `min`, `max`, `broadcast`)."""
+    """An unknown integer; `op` and `args` define an opaque one (`floordiv`, `min`, `max`, `last`, `broadcast`)."""
 
     name: str
     signed: bool = False
@@ -266,6 +266,15 @@ def maximum(a: Dim, b: Dim) -> Dim:
     return opaque("max", (low, high), signed=not (is_nonnegative(a) or is_nonnegative(b)))
 
 
+def last(a: Dim, n: Dim) -> Dim:
+    """How many of a elements the slice [-n:] keeps: min(n, a), but all of them where n is 0 (-0 is the start)."""
+    if proves_at_most(a, n):
+        return a
+    if is_positive(n):
+        return minimum(n, a)
+    return opaque("last", (a, n), signed=not (is_nonnegative(a) and is_nonnegative(n)))
+
+
 def broadcast(a: Dim, b: Dim) -> Dim:
     """The extent that broadcasting a against b gives in a valid model."""
     if a == b or b == 1:
@@ -277,7 +286,7 @@ def broadcast(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int):
         return b
     members = sorted({*_members(a), *_members(b)}, key=str)
-    kept = [m for m in members if not any(_is_min_with(m, other) for other in members)]
+    kept = [m for m in members if not any(_gives_way(m, other) for other in members)]
     return kept[0] if len(kept) == 1 else opaque("broadcast", tuple(kept), signed=False)
 
 
@@ -286,10 +295,11 @@ def _members(dim: Dim) -> tuple[Dim, ...]:
     return atom.args if atom and atom.op == "broadcast" else (dim,)
 
 
-def _is_min_with(dim: Dim, other: Dim) -> bool:
-    # min(x, c) broadcasts against x only when it is x or 1, so x wins.
+def _gives_way(dim: Dim, other: Dim) -> bool:
+    # min(x, c) broadcasts against x only when it is x or 1, so x wins; so it does against the last x of c elements,
+    # which are x unless x is 0.
     atom = as_symbol(dim)
-    return bool(atom and atom.op == "min" and other in atom.args)
+    return bool(atom and atom.op in ("min", "last") and other in atom.args)
 
 
 def as_symbol(dim: Dim) -> Symbol | None:
@@ -334,6 +344,8 @@ def _evaluate_symbol(s: Symbol, sizes: Mapping[str, int]) -> int:
         return min(args)
     if s.op == "max":
         return max(args)
+    if s.op == "last":
+        return min(args) if args[1] else args[0]
     if s.op == "broadcast":
         return 0 if 0 in args else max(args)
     raise KeyError(s.name)

@@ -1,0 +1,126 @@
+"""Which values merely repeat another one: same numbers, same shape, same element type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onnx import TensorProto
+
+from atcfuse.graph.facts import Fact
+from atcfuse.graph.infer.call import Call
+
+WIDER: dict[int, frozenset[int]] = {
+    TensorProto.BOOL: frozenset(range(1, 14)) - {TensorProto.STRING},
+    TensorProto.FLOAT16: frozenset({TensorProto.FLOAT, TensorProto.DOUBLE}),
+    TensorProto.BFLOAT16: frozenset({TensorProto.FLOAT, TensorProto.DOUBLE}),
+    TensorProto.FLOAT: frozenset({TensorProto.DOUBLE}),
+}
+"""Element types that hold every number of another one, so that a cast there and back changes nothing."""
+
+
+def _always(call: Call, result: Fact) -> str | None:
+    return call.node.input(0)
+
+
+def _only_input(call: Call, result: Fact) -> str | None:
+    return call.node.input(0) if len(call.inputs) == 1 else None
+
+
+def _if_same_shape(call: Call, result: Fact) -> str | None:
+    """Data movements that keep the order of elements and can only repeat or drop some: same shape, same tensor."""
+    shape = call.input(0).shape
+    return call.node.input(0) if shape is not None and shape == result.shape else None
+
+
+def _slice(call: Call, result: Fact) -> str | None:
+    steps = call.parameter("steps", 4) if call.has("steps", 4) else ()
+    if steps is None or any(step != 1 for step in steps):
+        return None
+    return _if_same_shape(call, result)
+
+
+def _transpose(call: Call, result: Fact) -> str | None:
+    rank = call.input(0).rank
+    perm = call.attribute("perm")
+    if perm is None:
+        return call.node.input(0) if rank is not None and rank <= 1 else None
+    return call.node.input(0) if tuple(perm) == tuple(range(len(perm))) else None
+
+
+def _dropout(call: Call, result: Fact) -> str | None:
+    if call.has_input(2) and call.input(2).splat != 0:
+        return None
+    mask = call.node.outputs[1] if len(call.node.outputs) > 1 else ""
+    scope = call.scope
+    return (
+        None
+        if mask and (mask in scope.consumers or mask in scope.outputs or mask in scope.captured)
+        else (call.node.input(0))
+    )
+
+
+def _cast(call: Call, result: Fact) -> str | None:
+    source = call.input(0)
+    if result.dtype and result.dtype == source.dtype:
+        return call.node.input(0)
+    name = call.node.input(0)
+    inner = call.scope.producers.get(call.scope.alias.get(name, name))
+    if inner is None or inner.op not in ("Cast", "CastLike"):
+        return None
+    origin = call.scope.fact(inner.inputs[0]).dtype
+    return inner.inputs[0] if origin == result.dtype and source.dtype in WIDER.get(origin, ()) else None
+
+
+def _clip(call: Call, result: Fact) -> str | None:
+    bounded = call.has("min", 1) or call.has("max", 2)
+    return None if bounded else call.node.input(0)
+
+
+def _where(call: Call, result: Fact) -> str | None:
+    condition = call.input(0).splat
+    if not isinstance(condition, int):
+        return None
+    return _operand(call, 1 if condition else 2, result)
+
+
+def _neutral(number: int, either_side: bool) -> Callable[[Call, Fact], str | None]:
+    """x op c is x where c is `number`; so is c op x for operators that do not mind the order."""
+
+    def alias(call: Call, result: Fact) -> str | None:
+        if _is_neutral(call, 1, number):
+            return _operand(call, 0, result)
+        return _operand(call, 1, result) if either_side and _is_neutral(call, 0, number) else None
+
+    return alias
+
+
+def _is_neutral(call: Call, position: int, number: int) -> bool:
+    splat = call.input(position).splat
+    return isinstance(splat, (int, float)) and splat == number
+
+
+def _operand(call: Call, position: int, result: Fact) -> str | None:
+    fact = call.input(position)
+    same = fact.shape is not None and fact.shape == result.shape and fact.dtype and fact.dtype == result.dtype
+    return call.node.input(position) if same else None
+
+
+ALIASES: dict[str, Callable[[Call, Fact], str | None]] = {
+    "Identity": _always,
+    "Dropout": _dropout,
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Clip": _clip,
+    "Where": _where,
+    "Add": _neutral(0, either_side=True),
+    "Sub": _neutral(0, either_side=False),
+    "Mul": _neutral(1, either_side=True),
+    "Div": _neutral(1, either_side=False),
+    "And": _neutral(1, either_side=True),
+    "Or": _neutral(0, either_side=True),
+    "Transpose": _transpose,
+    "Slice": _slice,
+    **dict.fromkeys(("Reshape", "Flatten", "Expand", "Tile", "Split"), _if_same_shape),
+    **dict.fromkeys(("Concat", "Sum", "Min", "Max", "Mean"), _only_input),
+}
+"""For each operator that can be a no-op: the input that its first output then repeats, or None."""

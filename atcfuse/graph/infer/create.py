@@ -1,0 +1,165 @@
+"""Operators that make values from nothing or from shapes: Constant, Shape, Size, ConstantOfShape, Range and others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from onnx import SparseTensorProto, TensorProto
+
+from atcfuse.graph.constants import NUMPY_TYPES, array_fact, tensor_fact
+from atcfuse.graph.dims import Dim, divide, floor_divide, is_nonnegative, maximum, product
+from atcfuse.graph.facts import INTEGERS, INTEGRAL, MAX_ELEMENTS, SMALL, UNKNOWN, Fact
+from atcfuse.graph.infer.call import Call, Shape
+from atcfuse.graph.infer.data import is_static
+
+INT64, FLOAT, STRING = TensorProto.INT64, TensorProto.FLOAT, TensorProto.STRING
+
+
+def _constant(call: Call) -> Fact:
+    values = call.node.attributes
+    value = values.get("value")
+    if isinstance(value, TensorProto):
+        return tensor_fact(value, call.scope.model)
+    sparse = values.get("sparse_value")
+    if isinstance(sparse, SparseTensorProto):
+        return Fact(sparse.values.data_type, tuple(sparse.dims))
+    for name, dtype in (("value_int", INT64), ("value_ints", INT64), ("value_float", FLOAT), ("value_floats", FLOAT)):
+        if name in values:
+            return array_fact(np.array(values[name], NUMPY_TYPES[dtype]), dtype)
+    if "value_string" in values:
+        return Fact(STRING, ())
+    return Fact(STRING, (len(values["value_strings"]),)) if "value_strings" in values else UNKNOWN
+
+
+def _shape(call: Call) -> Fact:
+    shape = call.input(0).shape
+    if shape is None:
+        return Fact(INT64, (call.fresh(0),))
+    part = shape[slice(call.attribute("start", 0), call.attribute("end"))]
+    return Fact(INT64, (len(part),), part)
+
+
+def _size(call: Call) -> Fact:
+    size = call.input(0).size
+    return Fact(INT64, (), None if size is None else (size,))
+
+
+def extents(call: Call, elements: tuple[Dim, ...] | None, fact: Fact) -> Shape | None:
+    """The shape that a tensor of extents describes; an extent that might be negative becomes a fresh symbol."""
+    if elements is not None:
+        return tuple(e if is_nonnegative(e) else call.fresh(i) for i, e in enumerate(elements))
+    length = fact.shape[0] if fact.shape is not None and len(fact.shape) == 1 else None
+    return call.fresh_shape(length) if isinstance(length, int) else None
+
+
+def _constant_of_shape(call: Call) -> Fact:
+    shape = extents(call, call.input(0).elements, call.input(0))
+    value = call.attribute("value")
+    if value is None:
+        return filled(FLOAT, shape, 0.0)
+    one = tensor_fact(value, call.scope.model)
+    return filled(one.dtype, shape, one.splat)
+
+
+def filled(dtype: int, shape: Shape | None, number: Dim | float | None) -> Fact:
+    """A tensor of equal numbers."""
+    if number is not None and is_static(shape):
+        size = math.prod(shape)
+        if dtype in INTEGRAL and size <= MAX_ELEMENTS and not isinstance(number, float):
+            return Fact(dtype, shape, (number,) * size, splat=number)
+        if dtype in NUMPY_TYPES and size <= SMALL and isinstance(number, (int, float)):
+            return Fact(dtype, shape, array=np.full(shape, number, NUMPY_TYPES[dtype]), splat=number)
+    return Fact(dtype, shape, splat=number)
+
+
+def _range(call: Call) -> Fact:
+    start, limit, delta = call.input(0), call.input(1), call.input(2)
+    dtype = start.dtype or limit.dtype or delta.dtype
+    if start.is_constant and limit.is_constant and delta.is_constant:
+        fact = _constant_range(start, limit, delta, dtype)
+        if fact is not None:
+            return fact
+    first, last, step = start.integer, limit.integer, delta.integer
+    if first is None or last is None or not isinstance(step, int) or step == 0:
+        return Fact(dtype, (call.fresh(0),))
+    return Fact(dtype, (_range_length(first, last, step),))
+
+
+def _range_length(first: Dim, last: Dim, step: int) -> Dim:
+    span = last - first if step > 0 else first - last
+    exact = divide(span, abs(step))
+    return maximum(exact if exact is not None else floor_divide(span + abs(step) - 1, abs(step)), 0)
+
+
+def _constant_range(start: Fact, limit: Fact, delta: Fact, dtype: int) -> Fact | None:
+    if dtype not in NUMPY_TYPES or start.array is None or limit.array is None or delta.array is None:
+        return None
+    first, last, step = (f.array.item() for f in (start, limit, delta) if f.array is not None)
+    if step == 0 or not all(map(math.isfinite, (first, last, step))):
+        return None
+    length = max(math.ceil((last - first) / step), 0)
+    if dtype not in INTEGERS or length > SMALL:
+        return Fact(dtype, (length,))
+    return array_fact((first + np.arange(length, dtype=np.int64) * step).astype(NUMPY_TYPES[dtype]), dtype)
+
+
+def _eye_like(call: Call) -> Fact:
+    return Fact(call.attribute("dtype", call.input(0).dtype), call.input(0).shape)
+
+
+def _one_hot(call: Call) -> Fact:
+    indices, depth = call.input(0), call.input(1).integer
+    shape = indices.shape
+    if shape is None:
+        return Fact(call.input(2).dtype)
+    axis = call.attribute("axis", -1)
+    axis += len(shape) + 1 if axis < 0 else 0
+    extent = depth if depth is not None and is_nonnegative(depth) else call.fresh(axis)
+    return Fact(call.input(2).dtype, (*shape[:axis], extent, *shape[axis:]))
+
+
+def _random(call: Call) -> Fact:
+    return Fact(call.attribute("dtype", FLOAT), tuple(call.attribute("shape", ())))
+
+
+def _random_like(call: Call) -> Fact:
+    return Fact(call.attribute("dtype", call.input(0).dtype), call.input(0).shape)
+
+
+def _multinomial(call: Call) -> Fact:
+    shape = call.input(0).shape
+    batch = shape[0] if shape is not None and len(shape) == 2 else call.fresh(0)
+    return Fact(call.attribute("dtype", TensorProto.INT32), (batch, call.attribute("sample_size", 1)))
+
+
+def _window(call: Call) -> Fact:
+    size = call.input(0).integer
+    known = size is not None and is_nonnegative(size)
+    return Fact(call.attribute("output_datatype", FLOAT), (size if size is not None and known else call.fresh(0),))
+
+
+def shape_size(shape: Shape | None) -> Dim | None:
+    """The number of elements of a shape, or None."""
+    return None if shape is None else product(shape)
+
+
+OPERATORS: dict[str, Callable[[Call], Fact]] = {
+    "Constant": _constant,
+    "Shape": _shape,
+    "Size": _size,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "EyeLike": _eye_like,
+    "OneHot": _one_hot,
+    "RandomNormal": _random,
+    "RandomUniform": _random,
+    "RandomNormalLike": _random_like,
+    "RandomUniformLike": _random_like,
+    "Bernoulli": _random_like,
+    "Multinomial": _multinomial,
+    "HannWindow": _window,
+    "HammingWindow": _window,
+    "BlackmanWindow": _window,
+}

@@ -1,0 +1,210 @@
+"""The walk over a model: sources first, then every node in topological order, nested bodies inside their node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from onnx import AttributeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
+
+from atcfuse.graph.constants import tensor_fact
+from atcfuse.graph.dims import Dim, parse_dim_param, symbol, symbols
+from atcfuse.graph.facts import UNKNOWN, Fact
+from atcfuse.graph.index import Model, Node, Scope
+from atcfuse.graph.infer import control, create, elementwise, indexing, layers, linear, reduce, spatial, views
+from atcfuse.graph.infer.aliases import ALIASES
+from atcfuse.graph.infer.call import Call
+
+NAMED_VALUES = 16
+"""Integer tensors of at most this many unknown elements get a symbol for each."""
+
+ANONYMOUS = re.compile(r"[^A-Za-z]*|none|null|unk(nown)?|dyn(amic)?|any", re.IGNORECASE)
+"""Texts that exporters write as `dim_param` where they do not know a name; two of them need not be equal."""
+
+OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
+    **create.OPERATORS,
+    **elementwise.OPERATORS,
+    **views.OPERATORS,
+    **indexing.OPERATORS,
+    **reduce.OPERATORS,
+    **linear.OPERATORS,
+    **spatial.OPERATORS,
+    **layers.OPERATORS,
+    **control.OPERATORS,
+}
+"""The evaluation function of every operator that is known; it gives the facts of the first outputs, or of all."""
+
+NO_BODIES: Mapping[str, Scope] = {}
+
+
+class Evaluator:
+    """Fills the facts and aliases of a model's scopes; holds the names of symbols given out so far."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.taken: set[str] = set()
+        self.parameters: set[str] = set()
+        self.hints: dict[int, dict[str, ValueInfoProto]] = {}
+
+    def run(self, scope: Scope, given: Sequence[Fact] | None = None) -> None:
+        """Evaluates one scope; `given` are the facts of a body's inputs, None for the main graph's declared ones."""
+        prefix = "" if scope.parent is None else f"{scope.path}:"
+        named = self._unique if not prefix else lambda name: self._unique(prefix + name)
+        self._sources(scope, given, named)
+        bodies = _bodies_by_attribute(scope)
+        opset, nodes, run = self.model.opset, scope.nodes, self.run
+        facts = scope.facts
+        for index in scope.order:
+            node = nodes[index]
+            inputs = [(facts.get(i) or scope.fact(i)) if i else UNKNOWN for i in node.inputs]
+            call = Call(scope, node, inputs, opset, named, bodies.get(index, NO_BODIES), run)
+            self._evaluate(call)
+
+    def _unique(self, name: str) -> str:
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
+
+    def _evaluate(self, call: Call) -> None:
+        node, scope = call.node, call.scope
+        operator = OPERATORS.get(node.op)
+        if operator is None:
+            for k, name in enumerate(node.outputs):
+                if name:
+                    scope.facts[name] = self._hinted(call, name, k)
+            for body in call.bodies.values():
+                self.run(body, [])
+            return
+        result = operator(call)
+        outputs = (result,) if isinstance(result, Fact) else result
+        for k, name in enumerate(node.outputs):
+            if name:
+                fact = outputs[k] if k < len(outputs) else UNKNOWN
+                scope.facts[name] = fact if fact.dtype not in (6, 7, 9) else _with_values(call, fact, name)
+        repeats = ALIASES.get(node.op)
+        if repeats is not None and node.outputs and node.outputs[0] and outputs:
+            self._alias(scope, node.outputs[0], repeats(call, outputs[0]))
+
+    def _alias(self, scope: Scope, name: str, source: str | None) -> None:
+        if not source:
+            return
+        root = scope.alias.get(source, source)
+        if not scope.defines(root):
+            root = _outer_root(scope, root)
+        scope.alias[name] = root
+        known = scope.fact(root)
+        if known is not UNKNOWN:
+            scope.facts[name] = known
+
+    def _sources(self, scope: Scope, given: Sequence[Fact] | None, named: Callable[[str], str]) -> None:
+        facts = scope.facts
+        for tensor in scope.graph.initializer:
+            if tensor.name in scope.initializers:
+                facts[tensor.name] = tensor_fact(tensor, self.model)
+        for sparse in scope.graph.sparse_initializer:
+            if sparse.values.name not in scope.inputs:
+                facts[sparse.values.name] = Fact(sparse.values.data_type, tuple(sparse.dims))
+        for position, info in enumerate(scope.graph.input):
+            if info.name in facts:
+                continue
+            if given is None:
+                self.parameters.update(_parameters(info.type))
+                fact = declared(info.type, info.name, self._input_dim, named)
+            else:
+                fact = given[position] if position < len(given) else Fact(info.type.tensor_type.elem_type)
+            facts[info.name] = fact if fact.dtype not in (6, 7, 9) else _values(fact, info.name, named)
+
+    def _input_dim(self, text: str) -> Dim | None:
+        return None if ANONYMOUS.fullmatch(text) else parse_dim_param(text)
+
+    def _hinted(self, call: Call, name: str, output: int) -> Fact:
+        scope = call.scope
+        hints = self.hints.get(id(scope))
+        if hints is None:
+            hints = {i.name: i for i in (*scope.graph.value_info, *scope.graph.output)}
+            self.hints[id(scope)] = hints
+        info = hints.get(name)
+        return UNKNOWN if info is None else declared(info.type, name, self._known_dim, call.name_symbol)
+
+    def _known_dim(self, text: str) -> Dim | None:
+        if ANONYMOUS.fullmatch(text):
+            return None
+        dim = parse_dim_param(text)
+        return dim if all(s.name in self.parameters for s in symbols(dim)) else None
+
+
+def declared(kind: TypeProto, name: str, parse: Callable[[str], Dim | None], named: Callable[[str], str]) -> Fact:
+    """The fact that a declared type gives; `parse` maps a `dim_param`, None stands for a fresh symbol."""
+    if kind.WhichOneof("value") != "tensor_type":
+        return UNKNOWN
+    tensor = kind.tensor_type
+    if not tensor.HasField("shape"):
+        return Fact(tensor.elem_type)
+    shape = []
+    for axis, dim in enumerate(tensor.shape.dim):
+        extent = _declared_dim(dim, parse)
+        shape.append(symbol(named(f"{name}.dim{axis}")) if extent is None else extent)
+    return Fact(tensor.elem_type, tuple(shape))
+
+
+def _declared_dim(dim: TensorShapeProto.Dimension, parse: Callable[[str], Dim | None]) -> Dim | None:
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return parse(dim.dim_param) if dim.dim_param else None
+
+
+def _parameters(kind: TypeProto) -> Iterable[str]:
+    for dim in kind.tensor_type.shape.dim:
+        if dim.dim_param and not ANONYMOUS.fullmatch(dim.dim_param):
+            yield from (s.name for s in symbols(parse_dim_param(dim.dim_param)))
+
+
+def _with_values(call: Call, fact: Fact, name: str) -> Fact:
+    return _values(fact, name, call.name_symbol)
+
+
+def _values(fact: Fact, name: str, named: Callable[[str], str]) -> Fact:
+    """The fact with a symbol for each element of a small integer tensor of which nothing is known."""
+    shape = fact.shape
+    if shape is None or len(shape) > 2:
+        return fact
+    size = 1
+    for dim in shape:
+        if type(dim) is not int:
+            return fact
+        size *= dim
+    if size > NAMED_VALUES or fact.elements is not None:
+        return fact
+    signed = fact.dtype != TensorProto.BOOL
+    elements = tuple(symbol(named(f"{name}[{i}]"), signed) for i in range(size))
+    return Fact(fact.dtype, shape, elements, splat=fact.splat)
+
+
+def _outer_root(scope: Scope, name: str) -> str:
+    """The root of a captured value in the scope that defines it, unless a nearer scope has a value of that name."""
+    passed = [scope]
+    outer = scope.parent
+    while outer is not None and not outer.defines(name):
+        passed.append(outer)
+        outer = outer.parent
+    root = name if outer is None else outer.alias.get(name, name)
+    return name if any(s.defines(root) for s in passed) else root
+
+
+def _bodies_by_attribute(scope: Scope) -> dict[int, dict[str, Scope]]:
+    bodies: dict[int, dict[str, Scope]] = {}
+    for node, body in scope.bodies:
+        own = bodies.setdefault(node.index, {})
+        own[_body_names(node)[len(own)]] = body
+    return bodies
+
+
+def _body_names(node: Node) -> list[str]:
+    names: list[str] = []
+    for attribute in node.proto.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            names.append(attribute.name)
+        elif attribute.type == AttributeProto.GRAPHS:
+            names.extend(f"{attribute.name}[{i}]" for i in range(len(attribute.graphs)))
+    return names

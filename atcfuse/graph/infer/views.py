@@ -1,0 +1,192 @@
+"""Operators that only change a tensor's shape: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from atcfuse.graph.dims import Dim, broadcast, divide, floor_divide, is_nonnegative, product
+from atcfuse.graph.facts import Fact
+from atcfuse.graph.infer.call import Call, Shape, normalized_axes, static
+from atcfuse.graph.infer.create import extents
+from atcfuse.graph.infer.data import is_static, moved, same_elements
+
+
+def _identity(call: Call) -> Fact:
+    return call.input(0)
+
+
+def _reshape(call: Call) -> Fact:
+    source, target = call.input(0), call.input(1)
+    elements = call.parameter("shape", 1)
+    if elements is None:
+        return same_elements(source, extents(call, None, target))
+    return same_elements(source, _reshaped(call, source.shape, elements))
+
+
+def _reshaped(call: Call, shape: Shape | None, target: Shape) -> Shape:
+    """The shape after Reshape: 0 copies, -1 is what remains of the size, a symbol that might be -1 is not known.
+
+    A symbolic extent counts as itself even though Reshape would copy if it were 0: the tensor is empty then, or the
+    model fails.
+    """
+    copies = not call.attribute("allowzero", 0)
+    out: list[Dim | None] = []
+    rest: int | None = None
+    for i, element in enumerate(target):
+        if element == 0 and copies:
+            out.append(shape[i] if shape is not None and i < len(shape) else None)
+        elif element == -1 and rest is None:
+            rest = i
+            out.append(1)
+        else:
+            out.append(None if isinstance(element, int) and element < 0 else element)
+    size = None if shape is None else product(shape)
+    if rest is None and size is not None and None not in out and product(d for d in out if d is not None) == size:
+        return tuple(d for d in out if d is not None)
+    sound = [d if d is not None and (rest is not None or is_nonnegative(d)) else None for d in out]
+    if rest is not None:
+        sound[rest] = _remaining(size, sound)
+    elif sound.count(None) == 1:
+        sound[sound.index(None)] = _remaining(size, [1 if d is None else d for d in sound])
+    return tuple(call.fresh(i) if d is None else d for i, d in enumerate(sound))
+
+
+def _remaining(size: Dim | None, others: list[Dim | None]) -> Dim | None:
+    known = [d for d in others if d is not None]
+    if size is None or len(known) < len(others):
+        return None
+    others_size = product(known)
+    exact = divide(size, others_size)
+    if exact is not None or others_size == 0:
+        return exact
+    # The division is exact in a valid model, so the floor is the quotient itself.
+    return floor_divide(size, others_size)
+
+
+def _flatten(call: Call) -> Fact:
+    source = call.input(0)
+    shape = source.shape
+    if shape is None:
+        return same_elements(source, call.fresh_shape(2))
+    axis = call.attribute("axis", 1)
+    axis += len(shape) if axis < 0 else 0
+    return same_elements(source, (product(shape[:axis]), product(shape[axis:])))
+
+
+def _unsqueeze(call: Call) -> Fact:
+    source = call.input(0)
+    given = call.parameter("axes", 1)
+    if source.shape is None or given is None:
+        return Fact(source.dtype, splat=source.splat)
+    axes = normalized_axes(given, len(source.shape) + len(given))
+    if axes is None:
+        return Fact(source.dtype)
+    left = iter(source.shape)
+    shape = tuple(1 if i in axes else next(left) for i in range(len(source.shape) + len(axes)))
+    return same_elements(source, shape)
+
+
+def _squeeze(call: Call) -> Fact:
+    source = call.input(0)
+    shape = source.shape
+    if shape is None:
+        return Fact(source.dtype, splat=source.splat)
+    if not call.has("axes", 1):
+        # Without axes every extent of 1 goes, so symbolic extents leave the rank open.
+        known = is_static(shape)
+        return same_elements(source, tuple(d for d in shape if d != 1)) if known else Fact(source.dtype)
+    axes = normalized_axes(call.parameter("axes", 1), len(shape))
+    if axes is None:
+        return Fact(source.dtype, splat=source.splat)
+    return same_elements(source, tuple(d for i, d in enumerate(shape) if i not in axes))
+
+
+def _transpose(call: Call) -> Fact:
+    source = call.input(0)
+    shape = source.shape
+    given = call.attribute("perm")
+    if shape is None:
+        rank = len(given) if given is not None else 0
+        return Fact(source.dtype, call.fresh_shape(rank) if given is not None else None, splat=source.splat)
+    perm = normalized_axes(given if given is not None else tuple(reversed(range(len(shape)))), len(shape))
+    if perm is None or len(perm) != len(shape):
+        return Fact(source.dtype)
+    return moved([source], tuple(shape[p] for p in perm), lambda a: a.transpose(perm))
+
+
+def _expand(call: Call) -> Fact:
+    source, target = call.input(0), call.input(1)
+    shape, elements = source.shape, target.elements
+    if elements is None or shape is None:
+        return Fact(source.dtype, _expanded_rank(call, source, target), splat=source.splat)
+    rank = max(len(shape), len(elements))
+    old: Shape = (1,) * (rank - len(shape)) + shape
+    new: Shape = (1,) * (rank - len(elements)) + elements
+    out = tuple(_expanded(call, i, a, b) for i, (a, b) in enumerate(zip(old, new, strict=True)))
+    numbers = static(out)
+    if numbers is None:
+        return Fact(source.dtype, out, splat=source.splat)
+    return moved([source], out, lambda a: np.broadcast_to(a, numbers))
+
+
+def _expanded_rank(call: Call, source: Fact, target: Fact) -> Shape | None:
+    length = target.shape[0] if target.shape else None
+    if source.shape is None or not isinstance(length, int):
+        return None
+    rank = max(len(source.shape), length)
+    own: Shape = (1,) * (rank - len(source.shape)) + source.shape
+    return tuple(d if isinstance(d, int) and d > 1 else call.fresh(i) for i, d in enumerate(own))
+
+
+def _expanded(call: Call, axis: int, old: Dim, new: Dim) -> Dim:
+    if is_nonnegative(new) or (isinstance(old, int) and old > 1):
+        return broadcast(old, new)
+    return call.fresh(axis)
+
+
+def _tile(call: Call) -> Fact:
+    source, repeats = call.input(0), call.input(1).elements
+    shape = source.shape
+    if shape is None or repeats is None or len(repeats) != len(shape):
+        return Fact(source.dtype, None if shape is None else call.fresh_shape(len(shape)), splat=source.splat)
+    out = tuple(
+        d * r if is_nonnegative(r) else call.fresh(i) for i, (d, r) in enumerate(zip(shape, repeats, strict=True))
+    )
+    times = static(repeats)
+    if times is None:
+        return Fact(source.dtype, out, splat=source.splat)
+    return moved([source], out, lambda a: np.tile(a, times))
+
+
+def _depth_to_space(call: Call) -> Fact:
+    shape, block = call.input(0).shape, call.attribute("blocksize", 1)
+    if shape is None or len(shape) != 4:
+        return Fact(call.input(0).dtype)
+    channels = divide(shape[1], block * block)
+    depth = channels if channels is not None else call.fresh(1)
+    return Fact(call.input(0).dtype, (shape[0], depth, shape[2] * block, shape[3] * block))
+
+
+def _space_to_depth(call: Call) -> Fact:
+    shape, block = call.input(0).shape, call.attribute("blocksize", 1)
+    if shape is None or len(shape) != 4:
+        return Fact(call.input(0).dtype)
+    sides = [divide(d, block) for d in shape[2:]]
+    height, width = (call.fresh(i + 2) if d is None else d for i, d in enumerate(sides))
+    return Fact(call.input(0).dtype, (shape[0], shape[1] * (block * block), height, width))
+
+
+OPERATORS: dict[str, Callable[[Call], Fact]] = {
+    "Identity": _identity,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Transpose": _transpose,
+    "Expand": _expand,
+    "Tile": _tile,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+}
