@@ -182,10 +182,10 @@ def _sign(a: Dim) -> Dim | None:
 
 def _divide_arrays(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
-        return a / b
+        ratio: np.ndarray = np.divide(a, b)
+        return ratio
     quotient: np.ndarray = np.floor_divide(np.abs(a), np.abs(b))
-    truncated: np.ndarray = np.where((a < 0) == (b < 0), quotient, -quotient)
-    return truncated
+    return np.where((a < 0) == (b < 0), quotient, -quotient)
 
 
 def _power_arrays(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -194,12 +194,9 @@ def _split_sizes(call: Call, extent: Dim, count: int) -> Sequence[Dim] | None:
     if call.has("split", 1):
         sizes = call.parameter("split", 1)
         return sizes if sizes is not None and len(sizes) == count and all(map(is_nonnegative, sizes)) else None
-    even = divide(extent, count)
-    if even is not None:
-        return [even] * count
-    if isinstance(extent, Poly) or call.opset < 18:
-        return None
-    chunk = -(-extent // count)
+    if call.opset < 18 or divide(extent, count) is not None:
+        return [floor_divide(extent, count)] * count  # before opset 18 a valid model splits evenly
+    chunk = floor_divide(extent + (count - 1), count)
     return [chunk] * (count - 1) + [extent - chunk * (count - 1)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from onnx import TensorProto
 
-from atcfuse.graph.dims import Dim, broadcast, divide
+from atcfuse.graph.dims import Dim, broadcast, divide, floor_divide
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call, Shape, broadcast_shapes, replaced
 
@@ -125,8 +125,9 @@ def _heads(call: Call, position: int) -> Shape | None:
     if shape is None or len(shape) == 4:
         return shape
     heads = call.attribute("q_num_heads" if position == 0 else "kv_num_heads")
-    size = divide(shape[2], heads) if len(shape) == 3 and heads else None
-    return None if size is None else (shape[0], heads, shape[1], size)
+    if len(shape) != 3 or not heads:
+        return None
+    return (shape[0], heads, shape[1], floor_divide(shape[2], heads))  # exact in a valid model
 
 
 def _contrib_attention(call: Call) -> Fact:

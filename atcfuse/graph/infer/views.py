@@ -79,13 +79,21 @@ def _unsqueeze(call: Call) -> Fact:
     source = call.input(0)
     given = call.parameter("axes", 1)
     if source.shape is None or given is None:
-        return Fact(source.dtype, splat=source.splat)
+        return Fact(source.dtype, _rank_changed(call, 1), splat=source.splat)
     axes = normalized_axes(given, len(source.shape) + len(given))
     if axes is None:
         return Fact(source.dtype)
     left = iter(source.shape)
     shape = tuple(1 if i in axes else next(left) for i in range(len(source.shape) + len(axes)))
     return same_elements(source, shape)
+
+
+def _rank_changed(call: Call, sign: int) -> Shape | None:
+    """Unknown extents of known rank: how many axes come or go is known where their numbers are not."""
+    rank, axes = call.input(0).rank, call.input(1).shape
+    if rank is None or not axes or not isinstance(axes[0], int):
+        return None
+    return call.fresh_shape(max(rank + sign * axes[0], 0))
 
 
 def _squeeze(call: Call) -> Fact:
@@ -99,7 +107,7 @@ def _squeeze(call: Call) -> Fact:
         return same_elements(source, tuple(d for d in shape if d != 1)) if known else Fact(source.dtype)
     axes = normalized_axes(call.parameter("axes", 1), len(shape))
     if axes is None:
-        return Fact(source.dtype, splat=source.splat)
+        return Fact(source.dtype, _rank_changed(call, -1), splat=source.splat)
     return same_elements(source, tuple(d for i, d in enumerate(shape) if i not in axes))
 
 
