@@ -26,17 +26,20 @@ def load_inputs(path: Path) -> dict[str, Array]:
         kind = "is a directory" if path.is_dir() else "does not exist"
         raise UsageError(error("ATF500", f"the file of inputs {kind}", span, "give the path of an .npz file"))
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                found = "a single array (.npy); names are missing"
-                raise AtcfuseError(error("ATF501", f"not an .npz archive but {found}", span, HOW_TO_SAVE))
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as e:
-        pickled = "pickled" in str(e) or "Object arrays" in str(e)
-        found = (
-            "it contains pickled objects, which are never loaded" if pickled else f"not a readable .npz archive ({e})"
-        )
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array without a name")
+        with loaded as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        foreign = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+        if foreign:
+            raise ValueError(f"the member {foreign[0]!r} is no array")
+    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as e:
+        found = f"the file of inputs is not a readable .npz archive: {e}"
+        if "pickled" in str(e) or "Object arrays" in str(e):
+            found = "the file of inputs contains pickled objects, which are never loaded"
         raise AtcfuseError(error("ATF501", found, span, HOW_TO_SAVE)) from e
+    return arrays
 
 
 def check_inputs(values: Mapping[str, Array], interface: Interface) -> dict[str, Array]:
