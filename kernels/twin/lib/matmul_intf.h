@@ -1,0 +1,4 @@
+// The toolkit's include name for the Matmul API.
+#pragma once
+
+#include "../twin/matmul.h"
