@@ -1,0 +1,257 @@
+"""The dialects of an optimized model, and the repairs that the two for ATC need.
+
+`portable` is what ONNX's tools read: standard operators in the empty domain, fused ones in `atcfuse`. ATC's parser
+reads a node's domain literally, and refuses nodes of the empty domain as soon as two domains are imported (E16005). So
+`atc` writes `ai.onnx` out on every standard node, and `atc-flat` puts all nodes into the empty domain, the fused
+functions kept but unreferenced. Function bodies have imports of their own, ATC never reads them, and onnxruntime wants
+the empty domain in them: they stay as they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
+
+from atcfuse.diagnostics import Diagnostic, info, warning
+from atcfuse.graph.index import STANDARD
+from atcfuse.graph.walk import Block, blocks
+
+Dialect = Literal["atc", "atc-flat", "portable"]
+
+DIALECTS: tuple[Dialect, ...] = ("atc", "atc-flat", "portable")
+FUSED_DOMAIN = "atcfuse"
+FUSED_VERSION = 1
+OVERLOAD_IR = 10
+"""The first IR version in which functions and nodes have an overload."""
+
+_SHOWN = 5
+
+
+def to_dialect(model: ModelProto, dialect: Dialect) -> list[Diagnostic]:
+    """Turns a model of any dialect into another, in place; a second time changes nothing.
+
+    Only domains and their imports change, and for ATC what it would misread: unnamed nodes, nodes that share a name or
+    have that of a graph input, and `Constant` nodes without `value`. Each kind of repair is one counted diagnostic
+    (ATF600 to ATF603). Back in the empty domain, a node's `domain` field is left out.
+    """
+    standard = "ai.onnx" if dialect == "atc" else ""
+    fused = "" if dialect == "atc-flat" else FUSED_DOMAIN
+    functions = _fused_functions(model)
+    scopes = [block for block in blocks(model) if block.owner != "function"]
+    uses_fused = bool(functions)
+    for block in scopes:
+        for node in block.nodes:
+            is_fused = _is_fused(node, functions)
+            uses_fused |= is_fused
+            if is_fused:
+                _set_domain(node, fused)
+            elif node.domain in STANDARD:
+                _set_domain(node, standard)
+    diagnostics = _set_standard_import(model, standard)
+    _set_fused_import(model, fused, uses_fused)
+    require_overload_ir(model)
+    if dialect == "portable":
+        return diagnostics
+    read_by_atc = [block for block in scopes if block.owner == "main"]
+    return diagnostics + _repair_names(read_by_atc) + _repair_constants(read_by_atc)
+
+
+def normalise(model: ModelProto) -> ModelProto:
+    """The model as a `portable` copy, as stock onnxruntime runs it; shares nothing with the original.
+
+    Weights are copied once; external data is not read.
+    """
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    to_dialect(copy, "portable")
+    return copy
+
+
+def require_overload_ir(model: ModelProto) -> None:
+    """Raises `ir_version` to 10 where a function has an overload, in place; leaves it alone otherwise."""
+    if model.ir_version < OVERLOAD_IR and any(function.overload for function in model.functions):
+        model.ir_version = OVERLOAD_IR
+
+
+def _fused_functions(model: ModelProto) -> dict[str, set[str]]:
+    """Names of the fused functions in the model, with the overloads of each."""
+    found: dict[str, set[str]] = {}
+    for function in model.functions:
+        if function.domain == FUSED_DOMAIN:
+            found.setdefault(function.name, set()).add(function.overload)
+    return found
+
+
+def _is_fused(node: NodeProto, functions: dict[str, set[str]]) -> bool:
+    if node.domain == FUSED_DOMAIN:
+        return True
+    return node.domain in STANDARD and node.overload in functions.get(node.op_type, ())
+
+
+def _set_domain(node: NodeProto, domain: str) -> None:
+    if node.domain == domain:
+        return
+    if domain:
+        node.domain = domain
+    else:
+        node.ClearField("domain")
+
+
+def _set_standard_import(model: ModelProto, domain: str) -> list[Diagnostic]:
+    """One import of ONNX's operators under the given name, at the place of the first."""
+    imports = [(i, entry) for i, entry in enumerate(model.opset_import) if entry.domain in STANDARD]
+    if not imports:
+        return []
+    versions = sorted({entry.version for _, entry in imports})
+    first = imports[0][1]
+    if first.domain != domain and domain:
+        first.domain = domain
+    elif first.domain != domain:
+        first.ClearField("domain")
+    if len(imports) == 1:
+        return []
+    first.version = versions[-1]
+    for position, _ in reversed(imports[1:]):
+        del model.opset_import[position]
+    if len(versions) == 1:
+        return []
+    found = " and ".join(map(str, versions))
+    return [warning("ATF604", f"the model imports ONNX's operators in versions {found}; {versions[-1]} was kept")]
+
+
+def _set_fused_import(model: ModelProto, domain: str, used: bool) -> None:
+    positions = [i for i, entry in enumerate(model.opset_import) if entry.domain == FUSED_DOMAIN]
+    if not domain:
+        for position in reversed(positions):
+            del model.opset_import[position]
+    elif used and not positions:
+        model.opset_import.add(domain=domain, version=FUSED_VERSION)
+
+
+def _repair_names(scopes: Iterable[Block]) -> list[Diagnostic]:
+    """Names every node, once in the whole model, and never like a graph input (which ATC turns into a node)."""
+    scopes = list(scopes)
+    inputs = {name for block in scopes for name in _fed_inputs(block)}
+    kept: set[str] = set()
+    unnamed, doubled, shadowed = [], [], []  # type: tuple[list[NodeProto], list[NodeProto], list[NodeProto]]
+    for block in scopes:
+        for node in block.nodes:
+            name = node.name
+            if not name:
+                unnamed.append(node)
+            elif name in inputs:
+                shadowed.append(node)
+            elif name in kept:
+                doubled.append(node)
+            else:
+                kept.add(name)
+    names = _FreshNames(kept | inputs)
+    return [
+        *_rename(shadowed, names, "ATF602", "named like a graph input", "renamed"),
+        *_rename(doubled, names, "ATF601", "with a name that another node has", "renamed"),
+        *_rename(unnamed, names, "ATF600", "without a name", "named"),
+    ]
+
+
+def _fed_inputs(block: Block) -> Iterator[str]:
+    """Inputs without an initializer: ATC takes those with one for constants."""
+    if block.graph is not None:
+        defaults = {tensor.name for tensor in block.graph.initializer}
+        yield from (value.name for value in block.graph.input if value.name not in defaults)
+
+
+class _FreshNames:
+    """Names `base_<k>`, with the smallest k that is free; the same ones for the same model."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._next: dict[str, int] = {}
+
+    def make(self, base: str) -> str:
+        k = self._next.get(base, 0)
+        while f"{base}_{k}" in self._taken:
+            k += 1
+        self._next[base] = k + 1
+        self._taken.add(f"{base}_{k}")
+        return f"{base}_{k}"
+
+
+def _rename(nodes: list[NodeProto], names: _FreshNames, code: str, what: str, done: str) -> list[Diagnostic]:
+    renamed = []
+    for node in nodes:
+        old = node.name
+        node.name = names.make(old or node.op_type)
+        renamed.append(f"{_shown(old or node.op_type)} is now {_shown(node.name)}")
+    return _counted(code, renamed, f"{_count(renamed, 'node')} {what} {_were(renamed)} {done}")
+
+
+def _repair_constants(scopes: Iterable[Block]) -> list[Diagnostic]:
+    """`Constant` nodes get `value`, the only attribute of theirs that ATC reads."""
+    repaired = []
+    for block in scopes:
+        for node in block.nodes:
+            if node.op_type == "Constant" and node.domain in STANDARD and len(node.attribute) == 1:
+                name = node.attribute[0].name
+                if _spell_as_value(node.attribute[0]):
+                    repaired.append(f"{_shown(node.name)} had {name}")
+    what = f"{_count(repaired, 'Constant node')} with another attribute than `value` {_were(repaired)} given it"
+    return _counted("ATF603", repaired, what)
+
+
+def _spell_as_value(attribute: AttributeProto) -> bool:
+    """Rewrites value_float, value_int, value_string and their plurals in place; False for any other attribute."""
+    tensor = _constant(attribute)
+    if tensor is None:
+        return False
+    for field in ("f", "i", "s", "floats", "ints", "strings"):
+        attribute.ClearField(field)
+    attribute.name, attribute.type = "value", AttributeProto.TENSOR
+    attribute.t.CopyFrom(tensor)
+    return True
+
+
+def _constant(attribute: AttributeProto) -> TensorProto | None:
+    match attribute.name:
+        case "value_float":
+            return _packed(TensorProto.FLOAT, struct.pack("<f", attribute.f))
+        case "value_floats":
+            count = len(attribute.floats)
+            return _packed(TensorProto.FLOAT, struct.pack(f"<{count}f", *attribute.floats), count)
+        case "value_int":
+            return _packed(TensorProto.INT64, struct.pack("<q", attribute.i))
+        case "value_ints":
+            count = len(attribute.ints)
+            return _packed(TensorProto.INT64, struct.pack(f"<{count}q", *attribute.ints), count)
+        case "value_string":
+            return TensorProto(data_type=TensorProto.STRING, string_data=[attribute.s])
+        case "value_strings":
+            strings = list(attribute.strings)
+            return TensorProto(data_type=TensorProto.STRING, dims=[len(strings)], string_data=strings)
+    return None
+
+
+def _packed(data_type: TensorProto.DataType, raw: bytes, *dims: int) -> TensorProto:
+    return TensorProto(data_type=data_type, dims=dims, raw_data=raw)
+
+
+def _shown(name: str) -> str:
+    """A name from a model in one line of bounded length, whatever is in it."""
+    return repr(name if len(name) <= 80 else f"{name[:77]}...")
+
+
+def _counted(code: str, items: list[str], message: str) -> list[Diagnostic]:
+    if not items:
+        return []
+    more = [f"and {len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
+    return [info(code, message, notes=[*items[:_SHOWN], *more])]
+
+
+def _count(items: list[str], noun: str) -> str:
+    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
+
+
+def _were(items: list[str]) -> str:
+    return "was" if len(items) == 1 else "were"
