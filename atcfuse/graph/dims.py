@@ -9,23 +9,28 @@ two equal computations get equal names; `evaluate` computes them for concrete si
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Union
 
 Dim = Union[int, "Poly"]
 
+MAX_TERMS, MAX_DEGREE, MAX_NAME, MAX_DEPTH = 64, 24, 120, 100
+"""Past these an expression becomes one symbol, so that no model can make polynomials or names grow without end."""
+
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """An unknown integer; `op` and `args` define an opaque one (`floordiv`, `min`, `max`, `last`, `broadcast`)."""
+    """An unknown integer; `op` and `args` define an opaque one (see `OPAQUE`), nested `depth` deep."""
 
     name: str
     signed: bool = False
     op: str = ""
     args: tuple[Dim, ...] = ()
+    depth: int = 0
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -136,14 +141,19 @@ def _add(a: Dim, b: Dim) -> Dim:
     out = dict(_terms(a))
     for mono, c in _terms(b):
         out[mono] = out.get(mono, 0) + c
+    if len(out) > MAX_TERMS:
+        return opaque("sum", tuple(sorted((a, b), key=str)), signed=not (is_nonnegative(a) and is_nonnegative(b)))
     return _build(out)
 
 
 @lru_cache(maxsize=65536)
 def _multiply(a: Dim, b: Dim) -> Dim:
     out: dict[Monomial, int] = {}
-    for mono_a, ca in _terms(a):
-        for mono_b, cb in _terms(b):
+    left, right = _terms(a), _terms(b)
+    if len(left) * len(right) > MAX_TERMS or (left and right and len(left[-1][0]) + len(right[-1][0]) > MAX_DEGREE):
+        return opaque("product", tuple(sorted((a, b), key=str)), signed=not (is_nonnegative(a) and is_nonnegative(b)))
+    for mono_a, ca in left:
+        for mono_b, cb in right:
             mono = tuple(sorted(mono_a + mono_b))
             out[mono] = out.get(mono, 0) + ca * cb
     return _build(out)
@@ -181,7 +191,7 @@ def divide(a: Dim, b: Dim) -> Dim | None:
             rest[key] = rest.get(key, 0) - c * oc
             if not rest[key]:
                 del rest[key]
-        if len(quotient) > 64:
+        if len(quotient) > MAX_TERMS or len(rest) > 4 * MAX_TERMS:
             return None
     return _build(quotient)
 
@@ -202,6 +212,7 @@ def is_nonnegative(dim: Dim) -> bool:
     return all(c > 0 and not any(s.signed for s in mono) for mono, c in dim.terms)
 
 
+@lru_cache(maxsize=65536)
 def proves_at_most(a: Dim, b: Dim) -> bool:
     """Whether a <= b is certain."""
     if is_nonnegative(b - a):
@@ -220,7 +231,11 @@ def is_positive(dim: Dim) -> bool:
 def opaque(op: str, args: tuple[Dim, ...], signed: bool) -> Poly:
     """The symbol that stands for an operation polynomials cannot express."""
     name = f"{op}({', '.join(str(a) for a in args)})"
-    return Poly((((Symbol(name, signed, op, args),), 1),))
+    if len(name) > MAX_NAME:
+        name = f"{op}({hashlib.sha256(name.encode()).hexdigest()[:24]})"
+    depth = 1 + max((s.depth for a in args for mono, _ in _terms(a) for s in mono), default=0)
+    made = Symbol(name, signed, op, args, depth) if depth <= MAX_DEPTH else Symbol(name, signed)
+    return Poly((((made,), 1),))
 
 
 def floor_divide(a: Dim, b: Dim) -> Dim:
@@ -230,6 +245,9 @@ def floor_divide(a: Dim, b: Dim) -> Dim:
     exact = divide(a, b)
     if exact is not None:
         return exact
+    inner = as_symbol(a)
+    if inner is not None and inner.op == "floordiv" and _is_count(b) and _is_count(inner.args[1]):
+        return floor_divide(inner.args[0], inner.args[1] * b)
     if not isinstance(b, int) or b <= 0:
         return opaque("floordiv", (a, b), signed=not (is_nonnegative(a) and is_nonnegative(b)))
     whole = _build({mono: c // b for mono, c in _terms(a)})
@@ -237,6 +255,10 @@ def floor_divide(a: Dim, b: Dim) -> Dim:
     if isinstance(rest, int):
         return whole
     return whole + opaque("floordiv", (rest, b), signed=not is_nonnegative(rest))
+
+
+def _is_count(dim: Dim) -> bool:
+    return isinstance(dim, int) and dim > 0
 
 
 def modulo(a: Dim, b: Dim) -> Dim:
@@ -286,6 +308,8 @@ def broadcast(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int):
         return b
     members = sorted({*_members(a), *_members(b)}, key=str)
+    if len(members) > MAX_TERMS:
+        return opaque("broadcast", (a, b), signed=False)
     kept = [m for m in members if not any(_gives_way(m, other) for other in members)]
     return kept[0] if len(kept) == 1 else opaque("broadcast", tuple(kept), signed=False)
 
@@ -296,10 +320,16 @@ def _members(dim: Dim) -> tuple[Dim, ...]:
 
 
 def _gives_way(dim: Dim, other: Dim) -> bool:
-    # min(x, c) broadcasts against x only when it is x or 1, so x wins; so it does against the last x of c elements,
-    # which are x unless x is 0.
+    """Whether broadcasting dim against other gives other: dim is it or 1, and 0 only where other is."""
     atom = as_symbol(dim)
-    return bool(atom and atom.op in ("min", "last") and other in atom.args)
+    if atom is None or other not in atom.args:
+        return False
+    if atom.op == "min":
+        return all(arg == other or is_positive(arg) for arg in atom.args)
+    if atom.op == "last":
+        whole, n = atom.args
+        return other == whole or proves_at_most(n, whole) or is_positive(whole)
+    return False
 
 
 def as_symbol(dim: Dim) -> Symbol | None:
@@ -324,28 +354,33 @@ def symbols(dim: Dim) -> set[Symbol]:
 
 def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
     """The number that dim is when every plain symbol has the given size. Raises KeyError for a missing one."""
-    return sum(c * _evaluate_monomial(mono, sizes) for mono, c in _terms(dim))
+    return _evaluate(dim, sizes, {})
 
 
-def _evaluate_monomial(mono: Monomial, sizes: Mapping[str, int]) -> int:
-    out = 1
-    for s in mono:
-        out *= _evaluate_symbol(s, sizes)
-    return out
+def _evaluate(dim: Dim, sizes: Mapping[str, int], known: dict[str, int]) -> int:
+    total = 0
+    for mono, coefficient in _terms(dim):
+        for s in mono:
+            if s.name not in known:
+                known[s.name] = _evaluate_symbol(s, sizes, known)
+            coefficient *= known[s.name]
+        total += coefficient
+    return total
 
 
-def _evaluate_symbol(s: Symbol, sizes: Mapping[str, int]) -> int:
+def _evaluate_symbol(s: Symbol, sizes: Mapping[str, int], known: dict[str, int]) -> int:
     if s.name in sizes or not s.op:
         return sizes[s.name]
-    args = [evaluate(a, sizes) for a in s.args]
-    if s.op == "floordiv":
-        return args[0] // args[1] if args[1] else 0
-    if s.op == "min":
-        return min(args)
-    if s.op == "max":
-        return max(args)
-    if s.op == "last":
-        return min(args) if args[1] else args[0]
-    if s.op == "broadcast":
-        return 0 if 0 in args else max(args)
-    raise KeyError(s.name)
+    return OPAQUE[s.op](*(_evaluate(a, sizes, known) for a in s.args))
+
+
+OPAQUE: dict[str, Callable[..., int]] = {
+    "floordiv": lambda a, b: a // b if b else 0,
+    "min": min,
+    "max": max,
+    "last": lambda a, n: min(a, n) if n else a,
+    "broadcast": lambda *dims: 0 if 0 in dims else max(dims),
+    "sum": lambda a, b: a + b,
+    "product": lambda a, b: a * b,
+}
+"""What each operation of an opaque symbol computes."""

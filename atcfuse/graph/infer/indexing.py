@@ -37,7 +37,7 @@ def _concat(call: Call) -> Fact:
     axis = normalized_axis(call.attribute("axis", 1), rank)
     if axis is None or any(len(f.shape or ()) != rank for f in known):
         return Fact(dtype)
-    out: list[Dim] = list(_joint(known, axis))
+    out: list[Dim] = list(_joint(known))
     if len(known) < len(call.inputs):
         out[axis] = call.fresh(axis)
         return Fact(dtype, tuple(out))
@@ -45,14 +45,13 @@ def _concat(call: Call) -> Fact:
     return moved(call.inputs, tuple(out), lambda *arrays: np.concatenate(arrays, axis))
 
 
-def _joint(facts: Sequence[Fact], axis: int) -> Shape:
-    """Extents that all have in common: off the axis they are equal in a valid model, so a number beats a symbol."""
-    shapes = [f.shape for f in facts if f.shape is not None]
-    out = list(shapes[0])
-    for i in range(len(out)):
-        if i != axis and isinstance(out[i], Poly):
-            out[i] = next((s[i] for s in shapes if isinstance(s[i], int)), out[i])
-    return tuple(out)
+def _joint(facts: Sequence[Fact]) -> Shape:
+    """Extents that all have in common: off the axis they are equal in a valid model, so a number beats a symbol.
+
+    A symbol beats 0, because onnxruntime lets empty operands differ from the others.
+    """
+    columns = zip(*(f.shape for f in facts if f.shape is not None), strict=True)
+    return tuple(min(column, key=lambda d: 2 if d == 0 else int(isinstance(d, Poly))) for column in columns)
 
 
 def _gather(call: Call) -> Fact:
@@ -129,8 +128,8 @@ def _cut(extent: Dim, begin: Dim | None, end: Dim | None, step: Dim) -> Dim | No
     if begin is None or end is None or isinstance(step, Poly) or step == 0:
         return None
     if isinstance(extent, int) and isinstance(begin, int) and isinstance(end, int):
-        if step < 0 and begin < -extent:
-            return None  # ONNX starts at the first element here, Python before it
+        if step < 0 and (begin < -extent or end >= OPEN_END):
+            return None  # ONNX starts at the first element where Python starts before it; runtimes differ on the end
         return len(range(extent)[begin:end:step])
     if step < 0:
         reverses = begin in (-1, extent - 1) or (isinstance(begin, int) and begin >= OPEN_END)
@@ -226,7 +225,7 @@ def _pad(call: Call) -> Fact:
 
 def _non_zero(call: Call) -> Fact:
     shape = call.input(0).shape
-    rank: Dim = call.fresh(0) if shape is None else len(shape)
+    rank: Dim = call.fresh(0) if not shape else len(shape)  # runtimes differ on scalars
     return Fact(INT64, (rank, call.fresh(1)))
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from atcfuse.graph.dims import Dim, broadcast, divide, floor_divide, is_nonnegative, product
+from atcfuse.graph.dims import (
+    Dim,
+    as_symbol,
+    broadcast,
+    divide,
+    floor_divide,
+    is_nonnegative,
+    is_positive,
+    product,
+)
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call, Shape, normalized_axes, static
 from atcfuse.graph.infer.create import extents
@@ -26,43 +35,46 @@ def _reshape(call: Call) -> Fact:
 
 
 def _reshaped(call: Call, shape: Shape | None, target: Shape) -> Shape:
-    """The shape after Reshape: 0 copies, -1 is what remains of the size, a symbol that might be -1 is not known.
-
-    A symbolic extent counts as itself even though Reshape would copy if it were 0: the tensor is empty then, or the
-    model fails.
-    """
+    """The shape after Reshape: 0 copies the input's extent, -1 is what remains of its size."""
     copies = not call.attribute("allowzero", 0)
-    out: list[Dim | None] = []
-    rest: int | None = None
-    for i, element in enumerate(target):
-        if element == 0 and copies:
-            out.append(shape[i] if shape is not None and i < len(shape) else None)
-        elif element == -1 and rest is None:
-            rest = i
-            out.append(1)
-        else:
-            out.append(None if isinstance(element, int) and element < 0 else element)
     size = None if shape is None else product(shape)
-    if rest is None and size is not None and None not in out and product(d for d in out if d is not None) == size:
-        return tuple(d for d in out if d is not None)
-    sound = [d if d is not None and (rest is not None or is_nonnegative(d)) else None for d in out]
-    if rest is not None:
-        sound[rest] = _remaining(size, sound)
-    elif sound.count(None) == 1:
-        sound[sound.index(None)] = _remaining(size, [1 if d is None else d for d in sound])
-    return tuple(call.fresh(i) if d is None else d for i, d in enumerate(sound))
+    own = [shape[i] if shape is not None and i < len(shape) else None for i in range(len(target))]
+    read = [
+        o if t == 0 and copies else None if isinstance(t, int) and t < 0 else t
+        for t, o in zip(target, own, strict=True)
+    ]
+    known = [d for d in read if d is not None]
+    if len(known) == len(target) and product(known) == size:
+        return tuple(known)
+    inferred = -1 in target
+    out = [
+        None if d is None or _is_ambiguous(d, o, size, inferred, copies) else d for d, o in zip(read, own, strict=True)
+    ]
+    if out.count(None) == 1:
+        out[out.index(None)] = _remaining(size, out)
+    return tuple(call.fresh(i) if d is None else d for i, d in enumerate(out))
 
 
-def _remaining(size: Dim | None, others: list[Dim | None]) -> Dim | None:
-    known = [d for d in others if d is not None]
-    if size is None or len(known) < len(others):
-        return None
-    others_size = product(known)
-    exact = divide(size, others_size)
-    if exact is not None or others_size == 0:
-        return exact
-    # The division is exact in a valid model, so the floor is the quotient itself.
-    return floor_divide(size, others_size)
+def _is_ambiguous(extent: Dim, own: Dim | None, size: Dim | None, inferred: bool, copies: bool) -> bool:
+    """Whether a computed target extent may be -1, or a 0 that copies the input's `own` extent.
+
+    There is at most one -1, so none beside an inferred extent. A 0 is harmless where the own extent is 0 then too, and
+    where the extent divides the input's size, because the tensor is empty then.
+    """
+    if isinstance(extent, int) or is_positive(extent):
+        return False
+    if not inferred and not is_nonnegative(extent):
+        return True
+    if not copies or own == extent or (size is not None and divide(size, extent) is not None):
+        return False
+    atom = as_symbol(own) if own is not None else None
+    return not (atom is not None and atom.op == "broadcast" and extent in atom.args)
+
+
+def _remaining(size: Dim | None, others: Sequence[Dim | None]) -> Dim | None:
+    """The extent that completes a size, given the others; the division is exact in a valid model."""
+    rest = product(d for d in others if d is not None)
+    return None if size is None or rest == 0 else floor_divide(size, rest)
 
 
 def _flatten(call: Call) -> Fact:
