@@ -118,22 +118,18 @@ public:
     /// Writes an output tensor to a raw file; a byte that no kernel wrote is an error.
     void save(const std::string& name, const std::string& path) const
     {
-        const GlobalMemory* memory = world().memories.named(name);
-        if (memory == nullptr || memory->kind != TensorClass::Output) {
-            harnessError("%s is not an output", name.c_str());
-        }
-        for (uint64_t b = 0; b < memory->bytes; ++b) {
-            if (((memory->blocks[b / kBlockBytes].initialised >> (b % kBlockBytes)) & 1) == 0) {
+        const GlobalMemory& memory = outputNamed(name);
+        for (uint64_t b = 0; b < memory.bytes; ++b) {
+            if (((memory.blocks[b / kBlockBytes].initialised >> (b % kBlockBytes)) & 1) == 0) {
                 fail(running().last, "output-unwritten", "byte %llu of output %s was never written",
                      static_cast<unsigned long long>(b), name.c_str());
             }
         }
-        std::ofstream file(path, std::ios::binary);
-        file.write(reinterpret_cast<const char*>(memory->data), static_cast<std::streamsize>(memory->bytes));
-        if (!file) {
-            harnessError("cannot write %s", path.c_str());
-        }
+        write(memory, path);
     }
+
+    /// Writes an output tensor whose rows have gaps; bytes that no kernel wrote are 0xff.
+    void saveWithGaps(const std::string& name, const std::string& path) const { write(outputNamed(name), path); }
 
     /// Writes the report, one JSON object, to a file.
     void report(const std::string& path) const
@@ -154,6 +150,24 @@ private:
             harnessError("tensor %s is registered twice", name.c_str());
         }
         return world().memories.add(name, kind, bytes);
+    }
+
+    static const GlobalMemory& outputNamed(const std::string& name)
+    {
+        const GlobalMemory* memory = world().memories.named(name);
+        if (memory == nullptr || memory->kind != TensorClass::Output) {
+            harnessError("%s is not an output", name.c_str());
+        }
+        return *memory;
+    }
+
+    static void write(const GlobalMemory& memory, const std::string& path)
+    {
+        std::ofstream file(path, std::ios::binary);
+        file.write(reinterpret_cast<const char*>(memory.data), static_cast<std::streamsize>(memory.bytes));
+        if (!file) {
+            harnessError("cannot write %s", path.c_str());
+        }
     }
 
     /// What must hold when a core's kernel function returns.
