@@ -77,7 +77,7 @@ def attribute_value(attribute: AttributeProto) -> Any:
 class Scope:
     """The index of one graph: nodes, who makes and who reads each value, constants, nested scopes.
 
-    `order` lists node indexes topologically and stably. `captured` holds this scope's values that nested bodies read.
+    `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to the nodes with those bodies.
     `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
     """
 
@@ -93,12 +93,13 @@ class Scope:
         self.initializers = {name: t for name, t in self.tensors.items() if name not in overridable}
         self.producers: dict[str, Node] = {}
         self.consumers: dict[str, list[Node]] = {}
-        self.captured: set[str] = set()
+        self.captured: dict[str, list[Node]] = {}
         self.bodies: list[tuple[Node, Scope]] = []
         self.facts: dict[str, Fact] = {}
         self.alias: dict[str, str] = {}
         self._index(depth)
         self.order = self._topological_order()
+        self.positions = {index: position for position, index in enumerate(self.order)}
 
     def _index(self, depth: int) -> None:
         for node in self.nodes:
@@ -121,11 +122,12 @@ class Scope:
         for body in bodies:
             scope = Scope(self.model, body, self, f"{self.path}/{node.name}.{attribute.name}", depth + 1)
             self.bodies.append((node, scope))
-            self.captured.update(scope.free_names())
+            for name in scope.free_names():
+                self.captured.setdefault(name, []).append(node)
 
     def free_names(self) -> set[str]:
         """Names that this scope and the bodies in it read from enclosing scopes."""
-        used = set(self.consumers) | self.captured | self.outputs
+        used = {*self.consumers, *self.captured, *self.outputs}
         return {n for n in used if not self.defines(n)}
 
     def defines(self, name: str) -> bool:
@@ -182,6 +184,10 @@ class Scope:
                 return scope.initializers.get(name)
             scope = scope.parent
         return None
+
+    def readers(self, name: str) -> list[Node]:
+        """The nodes that read the value, as an input or inside a body."""
+        return [*self.consumers.get(name, ()), *self.captured.get(name, ())]
 
     def is_output(self, name: str) -> bool:
         """Whether the value is an output of this graph."""

@@ -1,0 +1,284 @@
+"""The expressions of rule and kernel files: a small, total, side-effect-free subset of Python's syntax.
+
+Names, numbers, text, lists, arithmetic, comparison, `and` / `or` / `not`, and calls of a fixed table of pure
+functions. Everything is parsed with `ast` and interpreted here; nothing is ever executed. Truth has three values: a
+comparison that cannot be decided is `None`, `and`, `or` and `not` follow Kleene, and a condition holds only when it is
+proved True.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atcfuse.diagnostics import AtcfuseError, Span, error
+
+MAX_LENGTH = 2000
+MAX_DEPTH = 40
+
+Function = Callable[..., Any]
+
+
+class Undefined(Exception):
+    """An operation on unknown or absent operands; the evaluator turns it into the unknown value None."""
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A checked expression with its text and the place it stands at."""
+
+    text: str
+    tree: ast.expr
+    span: Span
+
+    def names(self) -> set[str]:
+        """Names that the expression reads, called functions excluded."""
+        called = {id(n.func) for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
+        return {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in called}
+
+    def calls(self) -> set[str]:
+        """Names of the functions (and, capitalised, operators) that the expression calls."""
+        found = {n.func for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
+        return {f.id for f in found if isinstance(f, ast.Name)}
+
+
+def parse(text: str, span: Span, code: str = "ATF212") -> Expr:
+    """Parses and checks an expression. Raises AtcfuseError (`code`) with the column of what is not allowed."""
+    if len(text) > MAX_LENGTH:
+        raise AtcfuseError(error(code, f"expression longer than {MAX_LENGTH} characters", span))
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        column = getattr(problem, "offset", None) or 0
+        hint = "write names, numbers, calls and arithmetic as in Python"
+        raise AtcfuseError(
+            error(code, f"cannot read {text.strip()!r}: {_reason(problem)}", shifted(span, column - 1), hint)
+        ) from None
+    _check(tree, span, code)
+    return Expr(text.strip(), tree, span)
+
+
+def _reason(problem: BaseException) -> str:
+    return str(getattr(problem, "msg", "")) or "too deeply nested"
+
+
+def shifted(span: Span, columns: int) -> Span:
+    """The span moved right by some columns, where its line is known."""
+    return Span(span.file, span.line, span.column + max(columns, 0)) if span.line else span
+
+
+_ALLOWED = (
+    ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp,
+    ast.Compare, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd, ast.Not,
+    ast.And, ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.IfExp, ast.Attribute,
+)  # fmt: skip
+
+
+def _check(tree: ast.expr, span: Span, code: str) -> None:
+    stack: list[tuple[ast.AST, int]] = [(tree, 0)]
+    while stack:
+        node, depth = stack.pop()
+        where = shifted(span, getattr(node, "col_offset", 0))
+        if depth > MAX_DEPTH:
+            raise AtcfuseError(error(code, f"expression nested more than {MAX_DEPTH} deep", where))
+        if not isinstance(node, _ALLOWED):
+            hint = "allowed are names, numbers, text, lists, arithmetic, comparison, and/or/not and calls"
+            what = f"{type(node).__name__} is not part of the expression language"
+            raise AtcfuseError(error(code, what, where, hint))
+        if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, type(...), type(None))):
+            raise AtcfuseError(error(code, f"{node.value!r} is not a number or text", where))
+        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+
+
+def dotted(node: ast.expr) -> str:
+    """The name that a Name or a chain of Attributes spells, "" for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        left = dotted(node.value)
+        return f"{left}.{node.attr}" if left else ""
+    return ""
+
+
+def evaluate(expr: Expr, names: Mapping[str, Any], functions: Mapping[str, Function]) -> Any:
+    """The value of an expression; None where it is not known. Raises AtcfuseError for an unknown name or function."""
+    return _Evaluator(expr, names, functions).value(expr.tree)
+
+
+def proved(value: Any) -> bool:
+    """Whether a condition's value is provably true."""
+    return value is True or (isinstance(value, int) and not isinstance(value, bool) and value != 0)
+
+
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+}  # fmt: skip
+
+
+class _Evaluator:
+    def __init__(self, expr: Expr, names: Mapping[str, Any], functions: Mapping[str, Function]) -> None:
+        self.expr, self.names, self.functions = expr, names, functions
+
+    def value(self, node: ast.expr) -> Any:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.fail(node, f"{type(node).__name__} cannot be used here")
+        return method(node)
+
+    def fail(self, node: ast.expr, message: str, hint: str = "") -> AtcfuseError:
+        return AtcfuseError(error("ATF210", message, shifted(self.expr.span, node.col_offset), hint))
+
+    def _constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Any:
+        if node.id not in self.names:
+            raise self.fail(node, f"unknown name {node.id!r} in {self.expr.text!r}")
+        return self.names[node.id]
+
+    def _list(self, node: ast.List | ast.Tuple) -> list[Any]:
+        return [self.value(e) for e in node.elts]
+
+    _tuple = _list
+
+    def _ifexp(self, node: ast.IfExp) -> Any:
+        test = self.value(node.test)
+        if test is None:
+            return None
+        return self.value(node.body if proved(test) else node.orelse)
+
+    def _unaryop(self, node: ast.UnaryOp) -> Any:
+        operand = self.value(node.operand)
+        if operand is None:
+            return None
+        if isinstance(node.op, ast.Not):
+            return not proved(operand)
+        return -operand if isinstance(node.op, ast.USub) else operand
+
+    def _boolop(self, node: ast.BoolOp) -> bool | None:
+        stop = isinstance(node.op, ast.Or)
+        unknown = False
+        for part in node.values:
+            value = self.value(part)
+            if value is None:
+                unknown = True
+            elif proved(value) == stop:
+                return stop
+        return None if unknown else not stop
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        if left is None or right is None:
+            return None
+        try:
+            return _binary(node.op, left, right)
+        except (Undefined, ArithmeticError, TypeError, ValueError):
+            return None
+
+    def _compare(self, node: ast.Compare) -> bool | None:
+        left, outcome = self.value(node.left), True
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.value(right_node)
+            decided = _compared(op, left, right)
+            if decided is None:
+                return None
+            outcome = outcome and decided
+            left = right
+        return outcome
+
+    def _call(self, node: ast.Call) -> Any:
+        name = dotted(node.func)
+        function = self.functions.get(name)
+        if function is None:
+            raise self.fail(node, f"unknown function {name!r} in {self.expr.text!r}")
+        args = [self.value(a) for a in node.args]
+        keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        try:
+            return function(*args, **keywords)
+        except (Undefined, IndexError):
+            return None
+        except TypeError as problem:
+            raise self.fail(node, f"{name} is called wrongly: {problem}") from None
+
+
+def _binary(op: ast.operator, left: Any, right: Any) -> Any:
+    plain = _ARITHMETIC.get(type(op))
+    if plain is not None:
+        if isinstance(left, (str, list)) or isinstance(right, (str, list)):
+            raise Undefined
+        return plain(left, right)
+    if isinstance(op, ast.Pow):
+        if not isinstance(left, (int, float)) or not isinstance(right, (int, float)) or abs(right) > 64:
+            raise Undefined
+        return left**right
+    if isinstance(left, float) or isinstance(right, float):
+        return _float_division(op, left, right)
+    from atcfuse.graph.dims import divide, floor_divide, modulo
+
+    if isinstance(op, ast.Div):
+        exact = divide(left, right)
+        if exact is None and isinstance(left, int) and isinstance(right, int):
+            return left / right
+        return exact
+    return floor_divide(left, right) if isinstance(op, ast.FloorDiv) else modulo(left, right)
+
+
+def _float_division(op: ast.operator, left: Any, right: Any) -> Any:
+    if isinstance(op, ast.Div):
+        return left / right
+    return math.floor(left / right) if isinstance(op, ast.FloorDiv) else left % right
+
+
+def _compared(op: ast.cmpop, left: Any, right: Any) -> bool | None:
+    if isinstance(op, (ast.In, ast.NotIn)):
+        if left is None or not isinstance(right, (list, tuple, str)):
+            return None
+        return (left in right) == isinstance(op, ast.In)
+    if left is None or right is None:
+        return None
+    if isinstance(op, (ast.Eq, ast.NotEq)):
+        same = equal(left, right)
+        return same if same is None or isinstance(op, ast.Eq) else not same
+    return _ordered(op, left, right)
+
+
+def equal(left: Any, right: Any) -> bool | None:
+    """Whether two values are equal; None where symbols leave it open."""
+    if isinstance(left, (int, float, str, bool)) and isinstance(right, (int, float, str, bool)):
+        return left == right
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        if len(left) != len(right):
+            return False
+        parts = [equal(a, b) for a, b in zip(left, right, strict=True)]
+        return False if False in parts else None if None in parts else True
+    if left == right:
+        return True
+    return _never_equal(left, right)
+
+
+def _never_equal(left: Any, right: Any) -> bool | None:
+    if isinstance(left, (str, list, tuple)) or isinstance(right, (str, list, tuple)):
+        return None
+    from atcfuse.graph.dims import is_positive
+
+    return False if is_positive(left - right) or is_positive(right - left) else None
+
+
+def _ordered(op: ast.cmpop, left: Any, right: Any) -> bool | None:
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+        table = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
+        return bool(table[type(op)](left, right))
+    if isinstance(left, (str, list, float)) or isinstance(right, (str, list, float)):
+        return None
+    from atcfuse.graph.dims import is_positive, proves_at_most
+
+    if isinstance(op, (ast.Gt, ast.GtE)):
+        left, right = right, left
+        op = ast.Lt() if isinstance(op, ast.Gt) else ast.LtE()
+    if isinstance(op, ast.LtE):
+        return True if proves_at_most(left, right) else False if is_positive(left - right) else None
+    return True if is_positive(right - left) else False if proves_at_most(right, left) else None

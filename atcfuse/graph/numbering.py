@@ -1,0 +1,48 @@
+"""Value numbers: two pure nodes with the same operator, attributes and inputs make one value."""
+
+from __future__ import annotations
+
+from atcfuse.graph.index import Node, Scope
+
+_IMPURE = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
+    "If", "Loop", "Scan",
+})  # fmt: skip
+
+
+class ValueNumbers:
+    """Numbers all values of a scope, once, when first asked."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._numbers: dict[str, int] | None = None
+
+    def same(self, a: str, b: str) -> bool:
+        """Whether two values are provably the same one."""
+        if a == b:
+            return True
+        if self._numbers is None:
+            self._numbers = self._number()
+        first = self._numbers.get(a)
+        return first is not None and first == self._numbers.get(b)
+
+    def _number(self) -> dict[str, int]:
+        numbers: dict[str, int] = {}
+        table: dict[object, int] = {}
+        for index in self._scope.order:
+            node = self._scope.nodes[index]
+            key = self._key(node, numbers)
+            for position, output in enumerate(node.outputs):
+                if output:
+                    full = (position, key) if key is not None else output
+                    numbers[output] = table.setdefault(full, len(table))
+        for name, root in self._scope.alias.items():
+            numbers[name] = numbers[root] if root in numbers else table.setdefault(root, len(table))
+        return numbers
+
+    def _key(self, node: Node, numbers: dict[str, int]) -> object:
+        if node.op in _IMPURE or "::" in node.op:
+            return None
+        inputs = tuple(numbers.get(s, s) for s in (self._scope.source(i) for i in node.inputs))
+        attributes = tuple(sorted(a.SerializeToString() for a in node.proto.attribute))
+        return node.op, attributes, inputs

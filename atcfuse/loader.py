@@ -1,0 +1,252 @@
+"""Rule files: strict YAML to rules and fragments, every mistake with its file, line and column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from atcfuse.diagnostics import AtcfuseError, Span, error
+from atcfuse.expr import Expr, parse
+from atcfuse.kernel import KernelSpec
+from atcfuse.resolve import check_book
+from atcfuse.rule.model import Example, Fragment, Input, Output, Rule, RuleBook
+from atcfuse.rule.terms import Alternative, Choice, Condition, Step, Term, parse_term
+from atcfuse.rule.types import ELEMENT_TYPES, TypeSpec, parse_type
+from atcfuse.strict_yaml import Value, read_documents
+
+MAX_FILES = 2000
+
+_RULE_REQUIRED = (
+    "rule", "switch", "summary", "why", "limits", "level", "kernel", "types", "inputs", "pattern", "anchor", "replace",
+)  # fmt: skip
+_RULE_OPTIONAL = ("opset", "kind", "context", "outputs", "where", "let", "examples")
+_LEVELS = ("constant", "elementwise", "pattern", "graph")
+
+
+def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> RuleBook:
+    """All rules and fragments below the folders, files in sorted order; a later folder may use earlier fragments.
+
+    Raises AtcfuseError with a code of the 200s.
+    """
+    rules: list[Rule] = []
+    fragments: dict[str, Fragment] = {}
+    for folder in folders:
+        for path in _files(folder):
+            for document in read_documents(path, _shown(path, folder)):
+                _document(document, rules, fragments)
+    book = RuleBook(tuple(rules), fragments)
+    check_book(book, kernels)
+    return book
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        hint = "give a folder that holds *.yaml rule files"
+        raise AtcfuseError(error("ATF200", "not a folder of rules", Span(str(folder)), hint))
+    files = sorted(p for p in folder.rglob("*.yaml") if p.is_file())
+    if len(files) > MAX_FILES:
+        raise AtcfuseError(error("ATF217", f"more than {MAX_FILES} rule files", Span(str(folder))))
+    return files
+
+
+def _shown(path: Path, folder: Path) -> str:
+    return f"{folder.name}/{path.relative_to(folder).as_posix()}"
+
+
+def _document(value: Value, rules: list[Rule], fragments: dict[str, Fragment]) -> None:
+    kinds = [name for name, _, _ in value.items() if name in ("rule", "fragment")]
+    if kinds == ["fragment"]:
+        fragment = read_fragment(value)
+        if fragment.name in fragments:
+            raise value.fail("ATF211", f"a second fragment called {fragment.name!r}")
+        fragments[fragment.name] = fragment
+    elif kinds == ["rule"]:
+        rule = read_rule(value)
+        if any(rule.name == other.name for other in rules):
+            raise value.fail("ATF211", f"a second rule called {rule.name!r}", "give it another name")
+        rules.append(rule)
+    else:
+        raise value.fail("ATF206", "neither a rule nor a fragment", "begin with `rule: NAME` or `fragment: NAME(x)`")
+
+
+def read_rule(value: Value) -> Rule:
+    """One `rule:` document."""
+    keys = value.fields(_RULE_REQUIRED, _RULE_OPTIONAL)
+    types = {name: _types(v) for name, _, v in keys["types"].items()}
+    level = keys["level"].text()
+    if level not in _LEVELS:
+        raise keys["level"].fail("ATF207", f"unknown level {level!r}", f"one of {', '.join(_LEVELS)}")
+    kind = keys["kind"].text() if "kind" in keys else "GraphFusion"
+    if kind not in ("GraphFusion", "UBFusion"):
+        raise keys["kind"].fail("ATF207", f"unknown kind {kind!r}", "GraphFusion or UBFusion")
+    made, call = _replace(keys["replace"])
+    examples = keys["examples"].fields((), ("fuses", "keeps")) if "examples" in keys else {}
+    variables = set(types)
+    return Rule(
+        name=_identifier(keys["rule"]), switch=_identifier(keys["switch"]), switch_kind=kind,  # type: ignore[arg-type]
+        summary=keys["summary"].text(), why=keys["why"].text(), limits=keys["limits"].text(),
+        level=level,  # type: ignore[arg-type]
+        opset=_opset(keys.get("opset")), kernel=keys["kernel"].text(), types=types,
+        inputs=_inputs(keys["inputs"], variables), steps=_steps(keys["pattern"], variables),
+        context=_steps(keys["context"], variables) if "context" in keys else (),
+        outputs=_outputs(keys.get("outputs"), made), where=_conditions(keys.get("where")), let=_let(keys.get("let")),
+        replace=call, anchor=keys["anchor"].text(),
+        fuses=_examples(examples.get("fuses"), "gives"), keeps=_examples(examples.get("keeps"), "because"),
+        span=value.span,
+    )  # fmt: skip
+
+
+def read_fragment(value: Value) -> Fragment:
+    """One `fragment:` document."""
+    optional = ("exports", "inputs", "any_of", "is", "type", "pattern", "let", "where")
+    keys = value.fields(("fragment", "summary"), optional)
+    head = re.fullmatch(r"\s*([a-z_]\w*)\(([^()]*)\)\s*", keys["fragment"].text())
+    if head is None:
+        raise keys["fragment"].fail("ATF208", "a fragment is named like `scaled(x)`")
+    variables = {"T"}
+    if ("any_of" in keys) == ("is" in keys):
+        raise value.fail("ATF206", "a fragment needs either `is` or `any_of`")
+    bodies = [(n, v) for n, _, v in keys["any_of"].items()] if "any_of" in keys else []
+    alternatives = [_alternative(name, v, variables) for name, v in bodies]
+    if "is" in keys:
+        alternatives = [_alternative_from("is", keys, variables, value.span)]
+    return Fragment(
+        name=head[1],
+        params=tuple(p.strip() for p in head[2].split(",") if p.strip()),
+        exports={n: v.text() for n, _, v in keys["exports"].items()} if "exports" in keys else {},
+        inputs=_inputs(keys["inputs"], variables) if "inputs" in keys else {},
+        alternatives=tuple(alternatives),
+        summary=keys["summary"].text(),
+        span=value.span,
+    )
+
+
+def _alternative(label: str, value: Value, variables: set[str]) -> Alternative:
+    if value.is_text():
+        term = parse_term(value.text(), value.text_span())
+        return Alternative(label, (), term, None, (), (), value.span)
+    keys = value.fields(("is",), ("type", "pattern", "let", "where"))
+    return _alternative_from(label, keys, variables, value.span)
+
+
+def _alternative_from(label: str, keys: Mapping[str, Value], variables: set[str], span: Span) -> Alternative:
+    return Alternative(
+        label,
+        _steps(keys["pattern"], variables) if "pattern" in keys else (),
+        parse_term(keys["is"].text(), keys["is"].text_span()),
+        _type(keys.get("type"), variables),
+        _let(keys.get("let")),
+        _conditions(keys.get("where")),
+        span,
+    )
+
+
+def _steps(value: Value, variables: set[str]) -> tuple[Step, ...]:
+    steps = []
+    for key_text, key, body in value.items():
+        names = tuple(n.strip() for n in key_text.strip("() ").split(","))
+        if not all(re.fullmatch(r"[A-Za-z_]\w*", n) for n in names):
+            raise key.fail("ATF208", f"{key_text!r} is no name", "a name, or (a, b) for several outputs")
+        term, kind = _step_body(names[0], body, variables)
+        steps.append(Step(names, term, kind, key.span))
+    return tuple(steps)
+
+
+def _step_body(name: str, body: Value, variables: set[str]) -> tuple[Term, TypeSpec | None]:
+    if body.is_text():
+        return parse_term(body.text(), body.text_span()), None
+    keys = body.fields((), ("is", "any_of", "type"))
+    kind = _type(keys.get("type"), variables)
+    if "any_of" in keys:
+        found = tuple(_alternative(label, v, variables) for label, _, v in keys["any_of"].items())
+        return Choice(name, found, body.span), kind
+    if "is" not in keys:
+        raise body.fail("ATF206", "the key 'is' is missing", "add `is: Operator(…)` here")
+    return parse_term(keys["is"].text(), keys["is"].text_span()), kind
+
+
+def _type(value: Value | None, variables: set[str]) -> TypeSpec | None:
+    return None if value is None else parse_type(value.text(), value.text_span(), variables)
+
+
+def _types(value: Value) -> tuple[int, ...]:
+    out = []
+    for item in value.list():
+        if item.text() not in ELEMENT_TYPES:
+            raise item.fail("ATF214", f"unknown element type {item.text()!r}")
+        out.append(ELEMENT_TYPES[item.text()])
+    return tuple(out)
+
+
+def _inputs(value: Value, variables: set[str]) -> dict[str, Input]:
+    found = {}
+    for key_text, _, v in value.items():
+        name = key_text.rstrip("?")
+        found[name] = Input(name, parse_type(v.text(), v.text_span(), variables), key_text.endswith("?"))
+    return found
+
+
+def _let(value: Value | None) -> tuple[tuple[str, Expr], ...]:
+    if value is None:
+        return ()
+    return tuple((name, _expression(v)) for name, _, v in value.items())
+
+
+def _expression(value: Value) -> Expr:
+    return parse(value.text(), value.text_span())
+
+
+def _conditions(value: Value | None) -> tuple[Condition, ...]:
+    if value is None:
+        return ()
+    return tuple(Condition(parse(test, key.text_span()), v.text()) for test, key, v in value.items())
+
+
+def _replace(value: Value) -> tuple[tuple[str, ...], Expr]:
+    pairs = list(value.items())
+    if len(pairs) != 1:
+        raise value.fail("ATF207", "`replace` holds one line, `out: FusedOp(…)` or `(a, b): FusedOp(…)`")
+    names, _, call = pairs[0]
+    return tuple(n.strip() for n in names.strip("() ").split(",")), _expression(call)
+
+
+def _outputs(value: Value | None, made: tuple[str, ...]) -> tuple[Output, ...]:
+    if value is None:
+        return tuple(Output(name.rstrip("?"), name.rstrip("?"), name.endswith("?")) for name in made)
+    found = []
+    for key_text, _, v in value.items():
+        name, target = key_text.rstrip("?"), v.text()
+        if key_text.endswith("?") and target != "if_used":
+            raise v.fail("ATF207", f"an optional output is written `{key_text}: if_used`")
+        found.append(Output(name, name if target == "if_used" else target, target == "if_used"))
+    return tuple(found)
+
+
+def _examples(value: Value | None, expects: str) -> tuple[Example, ...]:
+    if value is None:
+        return ()
+    found = []
+    for title, key, v in value.items():
+        keys = v.fields(("graph", expects), ("opset",))
+        gives = tuple(i.text() for i in keys["gives"].list()) if expects == "gives" else ()
+        because = keys["because"].text() if expects == "because" else ""
+        opset = keys["opset"].integer() if "opset" in keys else 17
+        found.append(Example(title, keys["graph"].text(), gives, because, opset, key.span))
+    return tuple(found)
+
+
+def _opset(value: Value | None) -> tuple[int, int]:
+    if value is None:
+        return 8, 1 << 30
+    match = re.fullmatch(r"(\d+)(\+|-(\d+))", value.text())
+    if match is None:
+        raise value.fail("ATF207", f"cannot read the opset range {value.text()!r}", "write 8+ or 8-18")
+    return int(match[1]), int(match[3]) if match[3] else 1 << 30
+
+
+def _identifier(value: Value) -> str:
+    text = value.text()
+    if not re.fullmatch(r"[A-Za-z_]\w{0,79}", text):
+        raise value.fail("ATF207", f"{text!r} is not a name", "letters, digits and _, beginning with a letter")
+    return text

@@ -1,0 +1,150 @@
+"""From a matched pattern to a safe set of nodes: outputs, strided operands' roots, masks.
+
+Each strided operand starts at its deepest root. A layout that does not work out or a value that is also read elsewhere
+names an operand, which is then read less deep, until everything holds or the fault lies in the pattern itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atcfuse import safety
+from atcfuse.graph.index import Scope
+from atcfuse.match.chains import merges
+from atcfuse.match.functions import Aligned
+from atcfuse.match.layouts import Blame, Layouts, solve
+from atcfuse.match.masks import combined
+from atcfuse.match.values import Link, Operand, Refusal, State, Value
+from atcfuse.rule.model import Rule
+from atcfuse.rule.terms import Call, Ref, Step, subterms
+
+OUT = "out"
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """A safe set of nodes with its outputs and all names bound."""
+
+    env: Mapping[str, Any]
+    members: frozenset[int]
+    outputs: tuple[str, ...]
+    shapes: safety.Shapes
+
+
+def arrange(scope: Scope, rule: Rule, state: State) -> Arranged | Refusal:
+    """The state as a safe set of nodes, or the reason why there is none."""
+    operands = {name: bound for name, bound in state.env.items() if isinstance(bound, Operand)}
+    if operands:
+        return _Joint(scope, rule, state, operands).arrange()
+    outputs = _outputs(scope, rule, state)
+    survivors = [str(v) for n, v in state.env.items() if n in rule.inputs and isinstance(v, Value)]
+    violation, shapes = safety.check(scope, state.members, outputs, survivors, _needed(scope, state))
+    if violation is not None:
+        return Refusal(violation.code, violation.reason, violation.value)
+    return Arranged(state.env, state.members, outputs, shapes)
+
+
+def _needed(scope: Scope, state: State) -> frozenset[str]:
+    """The values from outside that the fused node may read: everything bound that no member makes."""
+    found: set[str] = set()
+    for bound in state.env.values():
+        for item in bound if isinstance(bound, list) else (bound,):
+            name = item.value if isinstance(item, Aligned) else item if isinstance(item, Value) else ""
+            node = scope.producers.get(str(name))
+            if name and (node is None or node.index not in state.members):
+                found.add(str(name))
+    return frozenset(found)
+
+
+def _outputs(scope: Scope, rule: Rule, state: State) -> tuple[str, ...]:
+    found = []
+    for output in rule.outputs:
+        value = state.env.get(output.step)
+        if isinstance(value, Value) and (not output.if_used or _read_outside(scope, str(value), state.members)):
+            found.append(str(value))
+    return tuple(found)
+
+
+def _read_outside(scope: Scope, value: str, members: frozenset[int]) -> bool:
+    if scope.is_output(value) or value in scope.captured:
+        return True
+    return any(r.index not in members and r.op != "Shape" for r in scope.consumers.get(value, ()))
+
+
+def _reads(step: Step, operand: str) -> bool:
+    strided = (t for t in subterms(step.term) if isinstance(t, Call) and t.head == "strided")
+    return any(isinstance(t.args[0], Ref) and t.args[0].name == operand for t in strided)
+
+
+class _Joint:
+    """The search for the deepest roots of all operands together."""
+
+    def __init__(self, scope: Scope, rule: Rule, state: State, operands: Mapping[str, Operand]) -> None:
+        self.scope, self.rule, self.state, self.operands = scope, rule, state, operands
+        core = str(state.env[rule.outputs[0].step])
+        self.links: dict[str, tuple[Link, ...]] = {name: o.links for name, o in operands.items()}
+        self.links[OUT] = merges(scope, core)
+        product = next(s for s in rule.steps if _reads(s, "q"))
+        self.scores = scope.fact(str(state.env[product.names[0]])).shape or ()
+        self.depth = {name: len(links) - 1 for name, links in self.links.items()}
+
+    def arrange(self) -> Arranged | Refusal:
+        """Reads operands less deep until layouts, masks and safety hold."""
+        if not self.links[OUT]:
+            return Refusal("ATF313", "the rank of the result is not known", str(self.state.env[self.rule.outputs[0].step]))
+        while True:
+            result = self._attempt()
+            if not isinstance(result, Blame):
+                return result
+            if self.depth[result.operand] == 0:
+                return result.refusal
+            self.depth[result.operand] -= 1
+
+    def _attempt(self) -> Arranged | Refusal | Blame:
+        chosen = {name: links[self.depth[name]] for name, links in self.links.items()}
+        out = chosen.pop(OUT)
+        layouts = solve(chosen, out, self.links[OUT][0].shape, self.scores)
+        if not isinstance(layouts, Layouts):
+            return layouts
+        members = self.state.members.union(*(link.members for link in chosen.values()), out.members)
+        survivors = [str(link.value) for link in chosen.values()]
+        needed = _needed(self.scope, self.state) | {str(link.value) for link in chosen.values()}
+        violation, shapes = safety.check(self.scope, members, [str(out.value)], survivors, needed)
+        if violation is not None:
+            return self._blame(violation)
+        env = self._env(chosen, out, layouts)
+        if isinstance(env, Refusal):
+            return env
+        return Arranged(env, members, (str(out.value),), shapes)
+
+    def _blame(self, violation: safety.Violation) -> Refusal | Blame:
+        """The operand whose chain makes the value that is read elsewhere; the pattern itself where none does."""
+        refusal = Refusal(violation.code, violation.reason, violation.value)
+        node = self.scope.producers.get(violation.value)
+        if node is None or node.index in self.state.members:
+            return refusal
+        candidates = [n for n, links in self.links.items() if node.index in links[self.depth[n]].members]
+        if not candidates:
+            return refusal
+        return Blame(max(candidates, key=lambda n: self.depth[n]), refusal)
+
+    def _env(self, chosen: Mapping[str, Link], out: Link, layouts: Layouts) -> dict[str, Any] | Refusal:
+        env: dict[str, Any] = {**self.state.env, **layouts.attributes, self.rule.outputs[0].name: out.value}
+        keys_agree = self.links["k"][0].shape[-1] == self.links["v"][0].shape[-2]
+        for name, link in chosen.items():
+            env[name] = link.value
+            by = self.state.env.get(f"by {name}")
+            if by is not None:
+                env[by] = link.factor
+        for name, bound in self.state.env.items():
+            if not isinstance(bound, list):
+                continue
+            boolean = bool(bound) and self.scope.fact(bound[0].value).dtype == 9
+            items = [b for b in bound if isinstance(b, Aligned)]
+            one = combined(self.scope, items, "And" if boolean else "Add", layouts, keys_agree)
+            if isinstance(one, Refusal):
+                return one
+            env[name] = one
+        return env

@@ -1,0 +1,139 @@
+"""The combinators of the pattern language that know about views.
+
+`strided(x, '... S D', by=f)`   x read through any chain of views and constant factors, its root chosen later, jointly;
+                                `transposed=t` where the product itself exchanges the last two axes
+`merged(y, '... S E')`          y rearranged by any chain of views into one value; how far is chosen later
+`same(x)`                       x through views that keep every element in its place in memory: a pure reshape
+`view(x, 'B S (H D) -> B H S D')` x through any chain of views whose composite is this index map (einops notation)
+`optional(Op(x, …))`            Op, or where it is missing its first operand
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from atcfuse.graph.dims import Dim, product
+from atcfuse.graph.views import View, identity
+from atcfuse.match.chains import passed_noops, roots
+from atcfuse.match.engine import Builtin, Frame, Matcher
+from atcfuse.match.values import Link, Operand, State
+from atcfuse.rule.terms import Call, Literal, Ref
+
+
+def _strided(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
+    target, axes = term.args
+    if not isinstance(target, Ref) or not isinstance(axes, Literal):
+        return
+    links = roots(matcher.scope, value, scaling=True)
+    if not links or len(links[0].shape) < 2:
+        matcher.refuse("ATF313", f"{target.name}: the rank is not known", value, len(state.members))
+        return
+    flag = next((ref for key, ref in term.keywords if key == "transposed"), None)
+    if flag is not None and (state.env.get(flag.name) if isinstance(flag, Ref) else flag.value):
+        links = tuple(_swapped(link) for link in links)
+    passed = passed_noops(matcher.scope, value)
+    operand = Operand(target.name, tuple(str(axes.value).split()), links)
+    factors = {f"by {target.name}": ref.name for key, ref in term.keywords if key == "by" and isinstance(ref, Ref)}
+    yield State({**state.env, target.name: operand, **factors}, state.members | passed, state.labels)
+
+
+def _swapped(link: Link) -> Link:
+    """The link with the operand's last two axes exchanged: the product reads it transposed."""
+    view = link.view
+    return replace(link, view=View(view.root, view.offset, (*view.axes[:-2], view.axes[-1], view.axes[-2])))
+
+
+def _merged(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
+    yield from matcher.match(term.args[0], value, state, frame)
+
+
+def _same(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
+    for link in reversed(roots(matcher.scope, value, scaling=False)[1:]):
+        if link.view.is_linear():
+            taken = State(state.env, state.members | link.members | passed_noops(matcher.scope, value), state.labels)
+            yield from matcher.match(term.args[0], str(link.value), taken, frame)
+
+
+def _optional(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
+    inner = term.args[0]
+    if not isinstance(inner, Call):
+        return
+    yield from matcher.match(inner, value, state, frame)
+    names = {a.name: None for a in inner.args[1:] if isinstance(a, Ref) and a.name not in state.env}
+    yield from matcher.match(inner.args[0], value, state.bind(**names), frame)
+
+
+def _view(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
+    spec = term.args[1]
+    if not isinstance(spec, Literal):
+        return
+    source, target = split_spec(str(spec.value))
+    for link in reversed(roots(matcher.scope, value, scaling=False)):
+        dims = _bind_sizes(source, target, link.shape, link.view.shape, state.env)
+        if dims is None or not _is_map(link.view, link.shape, source, target, {**state.env, **dims}):
+            continue
+        taken = State({**state.env, **dims}, state.members | link.members, state.labels)
+        yield from matcher.match(term.args[0], str(link.value), taken, frame)
+    matcher.refuse("ATF315", f"no chain of views is '{spec.value}'", value, len(state.members))
+
+
+def split_spec(spec: str) -> tuple[list[list[str]], list[list[str]]]:
+    """`'B S (H D) -> B H S D'` as groups of factor names for both sides."""
+    left, _, right = spec.partition("->")
+    return _groups(left), _groups(right)
+
+
+def _groups(side: str) -> list[list[str]]:
+    words = re.findall(r"\([^()]*\)|\S+", side)
+    return [w.strip("()").split() for w in words]
+
+
+def _bind_sizes(
+    source: list[list[str]], target: list[list[str]], shape: tuple[Dim, ...], out: tuple[Dim, ...], env: Mapping[str, Any]
+) -> dict[str, Dim] | None:
+    """Sizes of the factor names from axes that hold one factor each; names bound before must agree."""
+    if len(source) != len(shape) or len(target) != len(out):
+        return None
+    dims: dict[str, Dim] = {}
+    for groups, sizes in ((target, out), (source, shape)):
+        for group, size in zip(groups, sizes, strict=True):
+            if len(group) != 1 or group[0].isdigit():
+                continue
+            if {**env, **dims}.get(group[0], size) != size:
+                return None
+            dims[group[0]] = size
+    return dims
+
+
+def _is_map(
+    view: View, shape: tuple[Dim, ...], source: list[list[str]], target: list[list[str]], sizes: Mapping[str, Any]
+) -> bool:
+    if view.offset != 0:
+        return False
+    strides: dict[str, Dim] = {}
+    for group, (size, axis) in zip(source, zip(shape, identity("", shape).axes, strict=True), strict=True):
+        stride: Dim = axis[0][1] if axis else 1
+        for name in reversed(group):
+            if name not in sizes:
+                return False
+            strides[name] = stride
+            stride = stride * sizes[name]
+        if product(sizes[n] for n in group) != size:
+            return False
+    for group, axis in zip(target, view.axes, strict=True):
+        wanted = View("", 0, (tuple((sizes[n], strides[n]) for n in group),))
+        if wanted.axes_merged() != View("", 0, (axis,)).axes_merged():
+            return False
+    return True
+
+
+BUILTINS: Mapping[str, Builtin] = {
+    "strided": _strided,
+    "merged": _merged,
+    "same": _same,
+    "view": _view,
+    "optional": _optional,
+}

@@ -1,0 +1,230 @@
+"""Matches of one rule in one scope: every anchor is tried, each failure leaves its deepest reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atcfuse.graph.index import Node, Scope
+from atcfuse.match.arrange import Arranged, arrange
+from atcfuse.match.builtins import BUILTINS
+from atcfuse.match.engine import BudgetExhausted, Frame, Matcher, frame_of
+from atcfuse.match.values import Operand, Refusal, State, Value
+from atcfuse.rule.model import Output, Rule, RuleBook
+from atcfuse.rule.terms import Call, Choice, Ref, Step, Term, names_in
+from atcfuse.safety import Shapes
+
+FORWARD_DEPTH = 12
+FORWARD_VALUES = 256
+
+
+@dataclass(frozen=True)
+class Match:
+    """A complete, safe match: what the fused node takes, makes and is told."""
+
+    rule: Rule
+    scope: Scope
+    anchor: Node
+    members: frozenset[int]
+    outputs: tuple[str, ...]
+    env: Mapping[str, Any]
+    labels: tuple[str, ...]
+    shapes: Shapes
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """An anchor that did not become a match, with the deepest reason."""
+
+    rule: Rule
+    scope: Scope
+    anchor: Node
+    refusal: Refusal
+
+
+class RuleFinder:
+    """Finds the matches of rules in a scope; fragments are shared between the rules."""
+
+    def __init__(self, scope: Scope, book: RuleBook) -> None:
+        self.scope, self.book = scope, book
+        self.matcher = Matcher(scope, book, BUILTINS)
+        self.by_op: dict[str, list[Node]] = {}
+        for index in scope.order:
+            node = scope.nodes[index]
+            self.by_op.setdefault(node.op, []).append(node)
+
+    def find(self, rule: Rule) -> tuple[list[Match], list[NearMiss]]:
+        """All matches of a rule in node order, and a near miss for every other anchor."""
+        frame = frame_of((*rule.steps, *rule.context), rule.inputs, types=rule.types)
+        step = rule.step(rule.anchor)
+        if step is None:
+            return [], []
+        matches: list[Match] = []
+        misses: list[NearMiss] = []
+        for node in self._anchors(step.term):
+            result = self._anchor(rule, step, node, frame)
+            if isinstance(result, Match):
+                matches.append(result)
+            elif result is not None:
+                misses.append(NearMiss(rule, self.scope, node, result))
+        return matches, misses
+
+    def _anchors(self, term: Term) -> Iterable[Node]:
+        ops = self.heads(term)
+        if ops is None:
+            return (self.scope.nodes[i] for i in self.scope.order)
+        nodes = [node for op in ops for node in self.by_op.get(op, ())]
+        return sorted(nodes, key=lambda n: self.scope.positions[n.index])
+
+    def heads(self, term: Term, seen: frozenset[str] = frozenset()) -> frozenset[str] | None:
+        """The operators that can make a value which the term matches; None for any."""
+        if isinstance(term, Choice):
+            return _union(self.heads(a.result, seen) for a in term.alternatives)
+        if not isinstance(term, Call):
+            return None
+        if term.is_operator:
+            return frozenset({term.op})
+        if term.head == "merged":
+            return self.heads(term.args[0], seen)
+        fragment = self.book.fragments.get(term.head)
+        if fragment is None or fragment.name in seen:
+            return None if fragment is None else frozenset()
+        seen = seen | {fragment.name}
+        return _union(self._alternative_heads(a.result, a.steps, seen) for a in fragment.alternatives)
+
+    def _alternative_heads(self, term: Term, steps: tuple[Step, ...], seen: frozenset[str]) -> frozenset[str] | None:
+        if isinstance(term, Ref):
+            step = next((s for s in steps if term.name in s.names), None)
+            return None if step is None else self.heads(step.term, seen)
+        return self.heads(term, seen)
+
+    def _anchor(self, rule: Rule, step: Step, node: Node, frame: Frame) -> Match | Refusal | None:
+        """The first safe match from an anchor, else why there is none; None where the anchor is not one."""
+        matcher, value = self.matcher, next((o for o in node.outputs if o), "")
+        matcher.start()
+        is_call = isinstance(step.term, Call) and step.term.is_operator
+        anchored = is_call
+        try:
+            for state in matcher.match_step(step, 0, value, State(), frame):
+                anchored = True
+                for complete in self._roots(rule, list(rule.outputs), state, frame, -1):
+                    found = self._finish(rule, node, complete)
+                    if found is not None:
+                        return found
+        except BudgetExhausted:
+            return Refusal("ATF316", "too many ways to read this subgraph; it was given up", node.name)
+        if not anchored:
+            return None
+        return matcher.best or Refusal("ATF310", "the pattern does not occur here", node.name)
+
+    def _roots(self, rule: Rule, left: list[Output], state: State, frame: Frame, after: int) -> Iterator[State]:
+        """All ways to find the rule's other outputs forward from what is bound, in node order."""
+        while left and (left[0].if_used or left[0].step in state.env):
+            left = left[1:]
+        if not left:
+            yield from self._context(rule, list(rule.context), state, frame)
+            return
+        step = rule.step(left[0].step)
+        if step is None:
+            return
+        found = sorted(self._forward(step, state, frame, after), key=lambda pair: pair[0])
+        if not found:
+            self.matcher.refuse("ATF318", f"no {left[0].name} is computed from it", "", len(state.members))
+        for branch, longer in found:
+            yield from self._roots(rule, left[1:], longer, frame, branch)
+
+    def _context(self, rule: Rule, left: list[Step], state: State, frame: Frame) -> Iterator[State]:
+        if not left:
+            yield state
+            return
+        for _, found in self._forward(left[0], state, frame, -1):
+            env = {n: _plain(bound) for n, bound in found.env.items()}
+            yield from self._context(rule, left[1:], State(env, state.members, state.labels), frame)
+        self.matcher.refuse("ATF318", f"the context {left[0].names[0]} is not there", "", len(state.members))
+
+    def _forward(self, step: Step, state: State, frame: Frame, after: int) -> list[tuple[int, State]]:
+        """Matches of a step at values computed from what is bound; longest first within a branch.
+
+        A branch is told by its first own node; it shares no node with what is matched already, and only branches behind
+        `after` in node order are given.
+        """
+        heads = self.heads(step.term)
+        sources = _bound_sources(step.term, frame, state)
+        bound = State(state.env, frozenset(), state.labels)
+        found: list[tuple[int, State]] = []
+        for value in self._reachable(sources, heads):
+            for own in self.matcher.match_step(step, 0, value, bound, frame):
+                if not own.members or own.members & state.members:
+                    continue
+                branch = min(self.scope.positions[i] for i in own.members)
+                if branch > after:
+                    found.append((branch, State(own.env, own.members | state.members, own.labels)))
+        return _longest_first(found)
+
+    def _reachable(self, sources: Iterable[str], heads: frozenset[str] | None) -> list[str]:
+        """Values computed from the sources within a few nodes whose operator is one of `heads`."""
+        seen: dict[str, None] = {}
+        front = list(sources)
+        for _ in range(FORWARD_DEPTH):
+            reached: list[str] = []
+            for value in front:
+                for node in self.scope.consumers.get(value, ()):
+                    for output in node.outputs:
+                        if output and output not in seen and len(seen) < FORWARD_VALUES:
+                            seen[output] = None
+                            reached.append(output)
+            front = reached
+        made = self.scope.producers
+        return [v for v in seen if heads is None or made[v].op in heads]
+
+    def _finish(self, rule: Rule, node: Node, state: State) -> Match | None:
+        arranged = arrange(self.scope, rule, state)
+        if isinstance(arranged, Refusal):
+            self.matcher.refuse(arranged.code, arranged.reason, arranged.where, len(state.members) + 100)
+            return None
+        state = State(arranged.env, arranged.members, state.labels)
+        if not self.matcher.holds(rule.where, state, node.name):
+            return None
+        state = self.matcher.evaluate_let(rule.let, state)
+        return Match(
+            rule, self.scope, node, arranged.members, arranged.outputs, state.env, state.labels, arranged.shapes
+        )
+
+
+def _plain(bound: Any) -> Any:
+    # What a context step reads is only looked at, never rearranged: its roots by name are enough.
+    return tuple(str(link.value) for link in bound.links) if isinstance(bound, Operand) else bound
+
+
+def _union(parts: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
+    total: frozenset[str] = frozenset()
+    for part in parts:
+        if part is None:
+            return None
+        total |= part
+    return total
+
+
+def _bound_sources(term: Term, frame: Frame, state: State) -> list[str]:
+    """The values bound so far that the term is computed from, through steps not yet matched."""
+    found: dict[str, None] = {}
+    pending, seen = [term], set()  # type: list[Term], set[str]
+    while pending:
+        for name in names_in(pending.pop()):
+            if name in seen:
+                continue
+            seen.add(name)
+            bound = state.env.get(name)
+            if isinstance(bound, Value) and name in frame.steps:
+                found[str(bound)] = None
+            elif name in frame.steps:
+                pending.append(frame.steps[name][0].term)
+    return list(found)
+
+
+def _longest_first(found: list[tuple[int, State]]) -> list[tuple[int, State]]:
+    return sorted(found, key=lambda pair: -len(pair[1].members))
+
+
+__all__ = ["Arranged", "Match", "NearMiss", "RuleFinder"]

@@ -1,0 +1,147 @@
+"""The functions that rule expressions may call: pure questions about values of one scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atcfuse.expr import Undefined
+from atcfuse.graph.constants import constant, scalar
+from atcfuse.graph.dims import Dim
+from atcfuse.graph.index import Scope
+from atcfuse.match.values import Built
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A value that broadcasts against scores of the given shape; `extent` is its shape before Expand was taken off."""
+
+    value: str
+    shape: tuple[Dim, ...]
+    extent: tuple[Dim, ...]
+
+
+def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
+    """The function table for expressions about values of a scope."""
+
+    def number(value: Any) -> float:
+        found = scalar(scope, _value(value))
+        if found is None:
+            raise Undefined
+        return found
+
+    def shape(value: Any) -> list[Dim]:
+        found = scope.fact(_value(value)).shape
+        if found is None:
+            raise Undefined
+        return list(found)
+
+    def aligned(value: Any, scores: Any) -> Aligned:
+        return Aligned(_unexpanded(scope, _value(value)), tuple(shape(scores)), tuple(shape(value)))
+
+    def same_shape(a: Any, b: Any) -> bool | None:
+        return True if shape(a) == shape(b) else None
+
+    def is_number(value: Any) -> bool:
+        return value is not None and scalar(scope, _value(value)) is not None
+
+    return {
+        "scalar": number,
+        "is_number": is_number,
+        "shape": shape,
+        "rank": lambda value: len(shape(value)),
+        "dim": lambda value, axis: shape(value)[axis],
+        "size": lambda value: math.prod(shape(value)),
+        "dtype": lambda value: _dtype(scope, value),
+        "aligned": aligned,
+        "same_shape": same_shape,
+        "leading": lambda value: shape(value)[:-1],
+        "made_by": lambda value: _made_by(scope, value),
+        "read_outside": lambda value: scope.is_output(_value(value)),
+        "is_uniform_along": lambda value, axis: _uniform_along(scope, value, axis),
+        **_PURE,
+    }
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Undefined
+    return value
+
+
+def _unexpanded(scope: Scope, value: str) -> str:
+    """The value before it was expanded: the fused operator broadcasts masks itself."""
+    value = scope.source(value)
+    node = scope.producers.get(value)
+    while node is not None and node.op == "Expand":
+        before, after = scope.fact(node.inputs[0]).shape, scope.fact(value).shape
+        if before is None or after is None or len(before) > len(after):
+            break
+        value = scope.source(node.inputs[0])
+        node = scope.producers.get(value)
+    return value
+
+
+def _made_by(scope: Scope, value: Any) -> str:
+    node = scope.producer(_value(value))
+    return node.op if node else ""
+
+
+def _dtype(scope: Scope, value: Any) -> int:
+    found = scope.fact(_value(value)).dtype
+    if not found:
+        raise Undefined
+    return found
+
+
+def _uniform_along(scope: Scope, value: Any, axis: int) -> bool:
+    array = constant(scope, _value(value))
+    if array is None or not array.size:
+        raise Undefined
+    return bool((array == array.take([0], axis=axis)).all())
+
+
+def _only(value: Any, combined: Any) -> bool:
+    """Whether an operand is that value and nothing else, up to views."""
+    while isinstance(combined, Built) and len(combined.inputs) == 1:
+        combined = combined.inputs[0]
+    return isinstance(combined, str) and combined == value
+
+
+def _append(items: Any, item: Any) -> list[Any]:
+    return [*(items or []), item]
+
+
+def _real(function: Callable[[float], float]) -> Callable[[Any], float]:
+    def apply(x: Any) -> float:
+        if not isinstance(x, (int, float)):
+            raise Undefined
+        try:
+            return function(x)
+        except (ValueError, OverflowError):
+            raise Undefined from None
+
+    return apply
+
+
+def _close(a: Any, b: Any, rtol: float = 1e-6) -> bool:
+    if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
+        raise Undefined
+    return math.isclose(a, b, rel_tol=rtol)
+
+
+_PURE: dict[str, Callable[..., Any]] = {
+    "absent": lambda value: value is None or value == [],
+    "present": lambda value: value is not None and value != [],
+    "rooted_in": lambda roots, value: value in roots if roots else False,
+    "only": _only,
+    "append": _append,
+    "length": lambda items: len(items or []),
+    "close": _close,
+    "sqrt": _real(math.sqrt),
+    "abs": _real(abs),
+    "exp": _real(math.exp),
+    "log": _real(math.log),
+}

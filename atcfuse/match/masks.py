@@ -1,0 +1,72 @@
+"""Masks and biases of scores: proved to broadcast, brought to the shape [batch, heads, queries, keys]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atcfuse.graph.dims import Dim, as_symbol, divide
+from atcfuse.graph.index import Scope
+from atcfuse.match.functions import Aligned
+from atcfuse.match.layouts import Layouts
+from atcfuse.match.values import Built, Refusal, Value
+
+
+def combined(
+    scope: Scope, items: Sequence[Aligned], op: str, layouts: Layouts, keys_agree: bool
+) -> Value | Built | None | Refusal:
+    """All items as one operand: none, the value itself, or standard nodes that combine several with `op`."""
+    total: Value | Built | None = None
+    for item in items:
+        one = _as_scores(scope, item, layouts, keys_agree)
+        if isinstance(one, Refusal):
+            return one
+        total = one if total is None else Built(op, (total, one))
+    return total
+
+
+def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) -> Value | Built | Refusal:
+    shape = scope.fact(item.value).shape
+    if shape is None:
+        return Refusal("ATF313", "the rank of the mask is not known", item.value)
+    if len(item.extent) > len(item.shape):
+        return Refusal("ATF313", "the mask has more dims than the scores", item.value)
+    # The key axis cannot grow when K and V agree on its length: probabilities times V fixes it.
+    for back in range(1, len(item.extent) + 1):
+        size, against = item.extent[-back], item.shape[-back]
+        if not _fits(size, against) and not (back == 1 and keys_agree):
+            reason = f"the mask must not make the scores larger: {size} against {against}"
+            return Refusal("ATF313", reason, item.value)
+    return _regrouped(item.value, shape, item.shape, layouts)
+
+
+def _fits(size: Dim, against: Dim) -> bool:
+    """Whether broadcasting a mask dim against a score dim provably leaves the score dim."""
+    if size in (1, against):
+        return True
+    atom = as_symbol(size)
+    if atom is not None and atom.op == "min" and against in atom.args:
+        return True
+    whole = as_symbol(against)
+    return bool(whole is not None and whole.op == "broadcast" and size in whole.args)
+
+
+def _regrouped(value: str, shape: Sequence[Dim], scores: Sequence[Dim], layouts: Layouts) -> Value | Built | Refusal:
+    """The mask with one axis for the batch and one for the heads, by views only."""
+    lead = scores[:-2]
+    leading = list(shape[: max(len(shape) - 2, 0)])
+    if not leading or all(d == 1 for d in leading):
+        return _squeezed(value, len(leading)) if len(leading) > 2 else Value(value)
+    if len(lead) == 2 and lead[1] == layouts.heads:
+        return Value(value)
+    if len(lead) == 1 and layouts.heads == 1:
+        return Built("Unsqueeze", (Value(value),), (("axes", (1,)),))
+    if len(lead) == 1 and layouts.batch == 1:
+        return Value(value)
+    if len(lead) == 1 and divide(lead[0], layouts.heads) is not None:
+        whole = Built("Unsqueeze", (Value(value),), (("axes", (0,)),))
+        return Built("Reshape", (whole,), (("shape", (-1, layouts.heads, 0, 0)),))
+    return Refusal("ATF315", "the mask groups batch and heads in a way that is not [batch, heads, queries, keys]", value)
+
+
+def _squeezed(value: str, leading: int) -> Built:
+    return Built("Squeeze", (Value(value),), (("axes", tuple(range(leading - 2))),))

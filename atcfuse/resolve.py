@@ -1,0 +1,129 @@
+"""Names in rules: everything a rule mentions must exist, and its replacement must fit the kernel's declaration."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+
+from atcfuse.diagnostics import AtcfuseError, Span, did_you_mean, error
+from atcfuse.expr import Expr, dotted
+from atcfuse.kernel import KernelSpec
+from atcfuse.rule.model import Fragment, Rule, RuleBook
+from atcfuse.rule.terms import Alternative, Call, Choice, Ref, Step, Term, subterms
+from atcfuse.rule.vocabulary import COMBINATORS, FUNCTIONS
+
+
+def check_book(book: RuleBook, kernels: Mapping[str, KernelSpec]) -> None:
+    """Raises AtcfuseError for the first name that does not exist."""
+    for fragment in book.fragments.values():
+        _fragment(fragment, book)
+    for rule in book.rules:
+        _rule(rule, book, kernels)
+
+
+def _fragment(fragment: Fragment, book: RuleBook) -> None:
+    if fragment.name in COMBINATORS:
+        raise _error("ATF211", f"{fragment.name!r} is built in", fragment.span)
+    for alternative in fragment.alternatives:
+        for step in alternative.steps:
+            _term(step.term, book)
+        _alternative(alternative, book)
+
+
+def _alternative(alternative: Alternative, book: RuleBook) -> None:
+    _term(alternative.result, book)
+    for _, expr in alternative.let:
+        _calls(expr)
+    for condition in alternative.where:
+        _calls(condition.test)
+
+
+def _rule(rule: Rule, book: RuleBook, kernels: Mapping[str, KernelSpec]) -> None:
+    steps = {name for step in rule.steps for name in step.names}
+    for step in (*rule.steps, *rule.context):
+        _term(step.term, book)
+    if rule.anchor not in steps:
+        raise _error("ATF210", f"the anchor {rule.anchor!r} is no step of the pattern", rule.span, _near(rule.anchor, steps))
+    for output in rule.outputs:
+        if output.step not in steps:
+            raise _error("ATF210", f"the output {output.name!r} is no step of the pattern", rule.replace.span)
+    for _, expr in rule.let:
+        _calls(expr)
+    for condition in rule.where:
+        _calls(condition.test)
+    bound = steps | set(rule.inputs) | _captured(rule.steps) | {name for name, _ in rule.let}
+    _replacement(rule, bound, kernels)
+
+
+def _captured(steps: Iterable[Step]) -> set[str]:
+    found: set[str] = set()
+    for step in steps:
+        for term in subterms(step.term):
+            if isinstance(term, Call):
+                found.update(v.name for _, v in term.keywords if isinstance(v, Ref))
+            elif isinstance(term, Ref):
+                found.add(term.name)
+            elif isinstance(term, Choice):
+                found.update(name for a in term.alternatives for name, _ in a.let)
+    return found
+
+
+def _replacement(rule: Rule, bound: set[str], kernels: Mapping[str, KernelSpec]) -> None:
+    spec = kernels.get(rule.kernel)
+    if spec is None:
+        raise _error("ATF218", f"there is no kernel {rule.kernel!r}", rule.span, _near(rule.kernel, kernels))
+    call = rule.replace.tree
+    if not isinstance(call, ast.Call) or dotted(call.func) != spec.op:
+        raise _error("ATF215", f"`replace` must make {spec.op}, which the kernel {spec.name} implements", rule.replace.span)
+    if len(call.args) > len(spec.inputs):
+        raise _error("ATF215", f"{spec.op} has {len(spec.inputs)} inputs, not {len(call.args)}", rule.replace.span)
+    given = {k.arg for k in call.keywords if k.arg}
+    known = {a.name for a in spec.attributes}
+    for name in sorted(given - known):
+        raise _error("ATF215", f"{spec.op} has no attribute {name!r}", rule.replace.span, _near(name, known))
+    for attribute in spec.attributes:
+        if attribute.default is None and attribute.name not in given:
+            raise _error("ATF215", f"{spec.op} needs the attribute {attribute.name!r}", rule.replace.span)
+    if len(rule.outputs) > len(spec.outputs):
+        raise _error("ATF215", f"{spec.op} has {len(spec.outputs)} outputs", rule.replace.span)
+    layouts = {a.name for a in spec.attributes} if _has_strided(rule.steps) else set()
+    for name in sorted(rule.replace.names() - bound - layouts - {"inf"}):
+        raise _error("ATF210", f"unknown name {name!r} in `replace`", rule.replace.span, _near(name, bound))
+    _calls(rule.replace, {spec.op})
+
+
+def _has_strided(steps: Iterable[Step]) -> bool:
+    return any(isinstance(t, Call) and t.head == "strided" for s in steps for t in subterms(s.term))
+
+
+def _term(term: Term, book: RuleBook) -> None:
+    for part in subterms(term):
+        if isinstance(part, Choice):
+            for alternative in part.alternatives:
+                _alternative(alternative, book)
+        if not isinstance(part, Call) or part.is_operator or part.head in COMBINATORS:
+            continue
+        fragment = book.fragments.get(part.head)
+        if fragment is None:
+            hint = _near(part.head, [*book.fragments, *COMBINATORS]) or "operators are capitalised, fragments are not"
+            raise _error("ATF209", f"there is no fragment {part.head!r}", part.span, hint)
+        if len(part.args) > len(fragment.params):
+            wanted = ", ".join(fragment.params)
+            raise _error("ATF213", f"{part.head} takes ({wanted}), not {len(part.args)} values", part.span)
+        for name, _ in part.keywords:
+            if name not in fragment.exports:
+                hint = _near(name, fragment.exports) or f"it exports {', '.join(fragment.exports) or 'nothing'}"
+                raise _error("ATF213", f"{part.head} exports no {name!r}", part.span, hint)
+
+
+def _calls(expr: Expr, more: set[str] | None = None) -> None:
+    for name in sorted(expr.calls() - FUNCTIONS - (more or set())):
+        raise _error("ATF209", f"there is no function {name!r}", expr.span, _near(name, FUNCTIONS))
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    return did_you_mean(name, known)
+
+
+def _error(code: str, message: str, span: Span, hint: str = "") -> AtcfuseError:
+    return AtcfuseError(error(code, message, span, hint))

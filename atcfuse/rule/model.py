@@ -1,0 +1,106 @@
+"""Rules and fragments as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+from atcfuse.diagnostics import Span
+from atcfuse.expr import Expr
+from atcfuse.rule.terms import Alternative, Condition, Step
+from atcfuse.rule.types import TypeSpec
+
+Level = OneOf["constant", "elementwise", "pattern", "graph"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value that comes from outside the pattern; an optional one may be absent."""
+
+    name: str
+    type: TypeSpec
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A reusable sub-pattern: the first parameter of a call receives the value that the fragment was found on.
+
+    Parameters receive values, exports are what a call may capture by keyword: values, numbers or labels.
+    """
+
+    name: str
+    params: tuple[str, ...]
+    exports: Mapping[str, str]
+    inputs: Mapping[str, Input]
+    alternatives: tuple[Alternative, ...]
+    summary: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Example:
+    """A small model in ONNX's text form and what must become of it."""
+
+    title: str
+    graph: str
+    gives: tuple[str, ...]
+    because: str
+    opset: int
+    span: Span
+
+
+@dataclass(frozen=True)
+class Output:
+    """A root of the rule; `if_used` becomes an output of the fused node only when it is read outside."""
+
+    name: str
+    step: str
+    if_used: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One fusion. `replace` is the call that makes the fused node for the listed outputs.
+
+    `anchor` names the step that matching starts from: wherever it occurs, the rule either matches or says why not.
+    """
+
+    name: str
+    switch: str
+    switch_kind: OneOf["GraphFusion", "UBFusion"]
+    summary: str
+    why: str
+    limits: str
+    level: Level
+    opset: tuple[int, int]
+    kernel: str
+    types: Mapping[str, tuple[int, ...]]
+    inputs: Mapping[str, Input]
+    steps: tuple[Step, ...]
+    context: tuple[Step, ...]
+    outputs: tuple[Output, ...]
+    where: tuple[Condition, ...]
+    let: tuple[tuple[str, Expr], ...]
+    replace: Expr
+    anchor: str
+    fuses: tuple[Example, ...]
+    keeps: tuple[Example, ...]
+    span: Span
+
+    def step(self, name: str) -> Step | None:
+        """The step that makes the named value."""
+        return next((s for s in self.steps if name in s.names), None)
+
+
+@dataclass(frozen=True)
+class RuleBook:
+    """All rules in file order and the fragments they use."""
+
+    rules: tuple[Rule, ...]
+    fragments: Mapping[str, Fragment]
+
+    def rule(self, name: str) -> Rule | None:
+        """The rule of that name."""
+        return next((r for r in self.rules if r.name == name), None)

@@ -1,0 +1,168 @@
+"""Whether a set of nodes may become one node: always checked, never part of a rule.
+
+Safe means: nothing outside reads a value that vanishes, no body of a control-flow node captures one, no path leaves the
+set and comes back. A reader that only serves the set (the target of its own Reshape, a zero of its own type) dies with
+it. Other readers of a value's shape are no obstacle when the shape is known or that of a surviving value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from atcfuse.graph.index import Node, Scope
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What is unsafe: the value (or node) and why."""
+
+    code: str
+    value: str
+    reason: str
+
+
+Extent = Union[int, tuple[str, int]]
+"""One entry of a rewritten shape: a number, or (value, axis) of a surviving value."""
+
+Shapes = Mapping[int, tuple[Extent, ...]]
+"""For each `Shape` node that loses its operand: where every extent of that operand can be read instead."""
+
+
+def check(
+    scope: Scope, members: frozenset[int], outputs: Sequence[str], survivors: Sequence[str], needed: frozenset[str]
+) -> tuple[Violation | None, Shapes]:
+    """The first violation in node order, or None, and the `Shape` nodes to rewrite.
+
+    `outputs` are the values that the fused node will make, `survivors` values that shapes may be read from instead,
+    `needed` the values that the fused node will read.
+    """
+    shapes: dict[int, tuple[Extent, ...]] = {}
+    dying = _Dying(scope, members, needed)
+    for index in sorted(members):
+        for value in scope.nodes[index].outputs:
+            if not value or value in outputs:
+                continue
+            violation = _outside_use(scope, members, value, dying, (survivors, outputs), shapes)
+            if violation is not None:
+                return violation, {}
+    return _returning_path(scope, members, outputs), shapes
+
+
+def _outside_use(
+    scope: Scope,
+    members: frozenset[int],
+    value: str,
+    dying: _Dying,
+    sources: tuple[Sequence[str], Sequence[str]],
+    shapes: dict[int, tuple[Extent, ...]],
+) -> Violation | None:
+    if scope.is_output(value):
+        return Violation("ATF301", value, f"{value} is an output of the model")
+    if value in scope.captured:
+        return Violation("ATF302", value, f"{value} is read inside the body of a control-flow node")
+    for reader in scope.consumers.get(value, ()):
+        if reader.index in members:
+            continue
+        if dying.dies(reader):
+            continue
+        if reader.op != "Shape":
+            return Violation("ATF301", value, f"{value} is also read by {reader.op} {reader.name}")
+        found = _shape_elsewhere(scope, members, reader, value, sources)
+        if found is None:
+            return Violation("ATF301", value, f"the shape of {value} is read by {reader.name} and known nowhere else")
+        shapes[reader.index] = found
+    return None
+
+
+def _shape_elsewhere(
+    scope: Scope, members: frozenset[int], reader: Node, value: str, sources: tuple[Sequence[str], Sequence[str]]
+) -> tuple[Extent, ...] | None:
+    """Where each extent of the value can be read: in what the set reads, or in what it makes where that closes no loop."""
+    shape = scope.fact(value).shape
+    if shape is None:
+        return None
+    before, after = sources
+    readable = [*before, *(() if _feeds(scope, reader, members) else after)]
+    found: list[Extent] = []
+    for size in shape:
+        if isinstance(size, int):
+            found.append(size)
+            continue
+        place = next(((v, i) for v in readable for i, d in enumerate(scope.fact(v).shape or ()) if d == size), None)
+        if place is None:
+            return None
+        found.append(place)
+    return tuple(found)
+
+
+def _feeds(scope: Scope, node: Node, members: frozenset[int]) -> bool:
+    """Whether anything that the node makes reaches the set."""
+    last = max(scope.positions[i] for i in members)
+    stack, seen = [node], {node.index}
+    while stack:
+        here = stack.pop()
+        if here.index in members:
+            return True
+        if scope.positions[here.index] > last:
+            continue
+        for output in here.outputs:
+            for reader in scope.readers(output):
+                if reader.index not in seen:
+                    seen.add(reader.index)
+                    stack.append(reader)
+    return False
+
+
+class _Dying:
+    """Which nodes outside a set only serve the set, so that they die with it."""
+
+    LIMIT = 200
+
+    def __init__(self, scope: Scope, members: frozenset[int], needed: frozenset[str]) -> None:
+        self.scope, self.members, self.needed = scope, members, needed
+        self._known: dict[int, bool] = {}
+
+    def dies(self, node: Node) -> bool:
+        """Whether everything that the node makes is read, directly or not, by the set alone."""
+        stack, seen = [node], {node.index}
+        while stack:
+            here = stack.pop()
+            if self._known.get(here.index) is False or len(seen) > self.LIMIT or self._escapes(here):
+                self._known[node.index] = False
+                return False
+            for output in here.outputs:
+                for reader in self.scope.consumers.get(output, ()):
+                    if reader.index not in self.members and reader.index not in seen:
+                        seen.add(reader.index)
+                        stack.append(reader)
+        return True
+
+    def _escapes(self, node: Node) -> bool:
+        scope = self.scope
+        made = [o for o in node.outputs if o]
+        if any(scope.is_output(o) or o in scope.captured or o in self.needed for o in made):
+            return True
+        # A node without readers was dead before: it stays, and so must what it reads.
+        return not any(scope.consumers.get(o) for o in made)
+
+
+def _returning_path(scope: Scope, members: frozenset[int], outputs: Sequence[str]) -> Violation | None:
+    """A path from an output of the set through other nodes back into the set, where there is one."""
+    positions = scope.positions
+    last = max(positions[i] for i in members)
+    stack = [r for value in outputs for r in scope.readers(value) if r.index not in members]
+    seen = {r.index for r in stack}
+    while stack:
+        node = stack.pop()
+        if positions[node.index] > last:
+            continue
+        for output in node.outputs:
+            for reader in scope.readers(output):
+                if reader.index in members:
+                    return Violation("ATF303", output, f"{output} leaves the subgraph and comes back through {node.name}")
+                if reader.index not in seen:
+                    seen.add(reader.index)
+                    stack.append(reader)
+    return None
