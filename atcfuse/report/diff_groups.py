@@ -1,0 +1,133 @@
+"""What a difference says, folded for people: equal changes of many layers are one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from atcfuse.report.compare import Diff
+from atcfuse.report.figures import count, exact_bytes, human_bytes, microseconds, percent
+from atcfuse.report.groups import Entry, template
+from atcfuse.report.names import plain, shorten
+
+_FIRST = ("launches_after", "ddr_bytes_after", "time_us_after")
+_NAME_COLUMNS = 60
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Fusions that were lost (or are new) alike, and why where that is known."""
+
+    rule: str
+    op: str
+    names: list[str]
+    because: str
+
+    @property
+    def label(self) -> str:
+        """`attention FusedAttention ×2`."""
+        return _label(self.rule, self.op, len(self.names))
+
+
+@dataclass(frozen=True)
+class ChangeGroup:
+    """Fusions that changed alike: `key: before → after` each."""
+
+    rule: str
+    op: str
+    names: list[str]
+    changes: list[str]
+
+    @property
+    def label(self) -> str:
+        """`attention FusedAttention ×12`."""
+        return _label(self.rule, self.op, len(self.names))
+
+
+@dataclass(frozen=True)
+class KeptLine:
+    """A reason to keep that came (`+`), went (`-`) or changed (`~`), and where."""
+
+    mark: str
+    text: str
+    where: str
+
+
+def _label(rule: str, op: str, number: int) -> str:
+    times = f" ×{number:,}" if number > 1 else ""
+    return f"{shorten(rule, _NAME_COLUMNS // 2)} {shorten(op, _NAME_COLUMNS // 2)}{times}"
+
+
+def figure_rows(difference: Diff, exact: bool = False) -> list[list[str]]:
+    """Rows (figure, before, after, change) of what differs in the summary, what matters most first."""
+    summary = difference["summary"]
+    keys = sorted(summary, key=lambda key: (_FIRST.index(key) if key in _FIRST else len(_FIRST), key))
+    return [_figure_row(key, summary[key], exact) for key in keys]
+
+
+def _figure_row(key: str, change: Entry, exact: bool) -> list[str]:
+    before, after = change["before"], change["after"]
+    label = key.replace("_us_", "_").replace("_", " ").replace("ddr ", "DDR ")
+    if key.startswith("time_us"):
+        return [label, microseconds(before), microseconds(after), ""]
+    if not all(side is None or (isinstance(side, int) and not isinstance(side, bool)) for side in (before, after)):
+        return [label, plain(before), plain(after), ""]
+    bytes_shown = exact_bytes if exact else human_bytes
+    shown = bytes_shown if "bytes" in key else count
+    return [label, shown(before), shown(after), percent(before, after)]
+
+
+def counted_fusions(fusions: Iterable[Entry]) -> list[Counted]:
+    """Lost or new fusions by rule, operator and reason."""
+    found: dict[tuple[str, str, str], tuple[list[str], str]] = {}
+    for fusion in fusions:
+        because = fusion.get("because") or {}
+        why = " ".join(filter(None, (because.get("code"), because.get("reason"))))
+        same = template({"reason": why, "anchor": fusion["name"]})
+        found.setdefault((fusion["rule"], fusion["op"], same), ([], why))[0].append(fusion["name"])
+    return [Counted(rule, op, names, why) for (rule, op, _), (names, why) in found.items()]
+
+
+def change_groups(changed: Iterable[Entry]) -> list[ChangeGroup]:
+    """Changed fusions by what changed in them."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for entry in changed:
+        lines = tuple(_change(key, change) for key, change in entry["changes"].items())
+        found.setdefault((entry["rule"], entry["op"], lines), []).append(entry["after"])
+    return [ChangeGroup(rule, op, names, list(lines)) for (rule, op, lines), names in found.items()]
+
+
+def _change(key: str, change: Entry) -> str:
+    before, after = (_side(key, change[side]) for side in ("before", "after"))
+    return f"{key}: {before} → {after}"
+
+
+def _side(key: str, value: Any) -> str:
+    if value is not None:
+        return plain(value)
+    return "none" if "." in key or key in ("kernel", "op") else "not estimated"
+
+
+def kept_lines(kept: Entry) -> list[KeptLine]:
+    """Changes of reasons, equal ones folded: changed first, then new, then gone."""
+    entries = [
+        ("~", pair["after"]["anchor"], f"{_reason(pair['before'])} → {_reason(pair['after'])}", pair["after"])
+        for pair in kept["changed"]
+    ]
+    entries += [("+", entry["anchor"], _reason(entry), entry) for entry in kept["new"]]
+    entries += [("-", entry["anchor"], _reason(entry), entry) for entry in kept["lost"]]
+    found: dict[tuple[str, str, str], tuple[str, list[str]]] = {}
+    for mark, anchor, text, entry in entries:
+        key = (mark, entry["rule"], template({"reason": text, "anchor": anchor}))
+        found.setdefault(key, (f"{entry['rule']}: {text}", []))[1].append(anchor)
+    return [KeptLine(mark, text, _where(anchors)) for (mark, _, _), (text, anchors) in found.items()]
+
+
+def _reason(entry: Entry) -> str:
+    return f"{entry['code']} {entry['reason']}"
+
+
+def _where(anchors: list[str]) -> str:
+    more = f" and {len(anchors) - 1:,} more" if len(anchors) > 1 else ""
+    return f"at {shorten(anchors[0], _NAME_COLUMNS)}{more}"

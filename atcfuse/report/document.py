@@ -1,0 +1,95 @@
+"""A report as a file: byte-stable JSON out, coded errors for whatever is no report in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from atcfuse.diagnostics import AtcfuseError, Span, did_you_mean, error
+from atcfuse.report.contract import SCHEMA, validate
+
+Report: TypeAlias = Mapping[str, Any]
+"""A report document: JSON values only, of the schema `atcfuse.report/1`."""
+
+_PROBLEMS_SHOWN = 5
+
+# Lone surrogates cannot be written as UTF-8; direction and line marks would show a reviewer another text than there is.
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """A document as JSON text: sorted keys, two spaces of indent, a final newline; same document, same text.
+
+    Raises ValueError for NaN and infinities, TypeError for what is no JSON value.
+    """
+    text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """The report in a file.
+
+    Raises AtcfuseError: ATF530 no such file, ATF531 not readable, ATF532 not JSON, ATF533 of another schema, ATF534
+    against the contract.
+    """
+    document = _parsed(_text(path), path)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or schema != SCHEMA:
+        raise AtcfuseError(_other_schema(document, schema, path))
+    problems = validate(document)
+    if problems:
+        more = len(problems) - _PROBLEMS_SHOWN
+        notes = problems[:_PROBLEMS_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+        message = f"the report breaks its contract in {len(problems)} place{'s' if len(problems) > 1 else ''}"
+        hint = "write the report again with `atcfuse optimize --report`"
+        raise AtcfuseError(error("ATF534", message, Span(str(path)), hint, notes))
+    return document
+
+
+def _text(path: Path) -> str:
+    span = Span(str(path))
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as exc:
+        hint = "check the path; a baseline report has to be checked in or fetched before the gate runs"
+        raise AtcfuseError(error("ATF530", "the report file does not exist", span, hint)) from exc
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        hint = "give the path of the report file itself, readable for this user"
+        raise AtcfuseError(error("ATF531", f"the report file cannot be read: {reason}", span, hint)) from exc
+    except UnicodeDecodeError as exc:
+        raise AtcfuseError(error("ATF532", "not a report: the file is not UTF-8 text", span, _JSON_HINT)) from exc
+
+
+_JSON_HINT = "a report is the .report.json file that `atcfuse optimize --report` writes"
+
+
+def _parsed(text: str, path: Path) -> object:
+    try:
+        document: object = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as exc:
+        span = Span(str(path), exc.lineno, exc.colno)
+        raise AtcfuseError(error("ATF532", f"not JSON: {exc.msg.lower()}", span, _JSON_HINT)) from exc
+    except (ValueError, RecursionError) as exc:
+        raise AtcfuseError(error("ATF532", f"not JSON that can be read: {exc}", Span(str(path)), _JSON_HINT)) from exc
+    return document
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _other_schema(document: object, schema: object, path: Path) -> Any:
+    if isinstance(schema, str):
+        found = f"a document of the schema {schema[:80]!r}"
+    elif isinstance(document, dict):
+        found = "a JSON object without a schema"
+    else:
+        found = "JSON that is no object"
+    near = did_you_mean(schema, [SCHEMA]) if isinstance(schema, str) else ""
+    newer = isinstance(schema, str) and schema.startswith("atcfuse.report/")
+    hint = "write the report again with this version of atcfuse" if newer else near or _JSON_HINT
+    return error("ATF533", f"expected {SCHEMA!r}, found {found}", Span(str(path)), hint)

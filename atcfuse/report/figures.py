@@ -1,0 +1,79 @@
+"""Figures as people read them. A figure that is None was not estimated, and is shown so, never as zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+Figure: TypeAlias = int | None
+Time: TypeAlias = float | Sequence[float] | None
+
+NOT_ESTIMATED = "not estimated"
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def count(number: Figure) -> str:
+    """A number of things with thousands separated, `1,270`."""
+    return NOT_ESTIMATED if number is None else f"{number:,}"
+
+
+def human_bytes(number: Figure) -> str:
+    """Bytes in the unit that leaves one to four digits before the point, `1.16 GiB`."""
+    if number is None:
+        return NOT_ESTIMATED
+    size, unit = abs(number), 0
+    while size >= 1024 ** (unit + 1) and unit + 1 < len(_UNITS):
+        unit += 1
+    sign = "-" if number < 0 else ""
+    return f"{sign}{size} B" if unit == 0 else f"{sign}{size / 1024**unit:.2f} {_UNITS[unit]}"
+
+
+def exact_bytes(number: Figure) -> str:
+    """Bytes in both forms, `1.16 GiB (1,250,000,000 B)`; one form below a KiB."""
+    if number is None or abs(number) < 1024:
+        return human_bytes(number)
+    return f"{human_bytes(number)} ({number:,} B)"
+
+
+def microseconds(time: Time) -> str:
+    """A time or a range of times in microseconds, `12.5 µs` or `12.5 to 15.0 µs`."""
+    if time is None:
+        return NOT_ESTIMATED
+    ends = [time] if isinstance(time, (int, float)) else time
+    return f"{' to '.join(f'{end:,.1f}' for end in ends)} µs"
+
+
+def percent(before: Figure, after: Figure) -> str:
+    """The change in percent of `before`, signed; "" where there is none to tell."""
+    if before is None or after is None or (before == 0 and after != 0):
+        return ""
+    return "0%" if before == after else f"{float(Fraction(after - before, before) * 100):+.1f}%"
+
+
+def change(saved: Figure, shown: str) -> str:
+    """What a saving, `shown` without its sign, does to the figure it is about: `-5` for 5 saved, `+5` for 5 more."""
+    if saved is None:
+        return NOT_ESTIMATED
+    return shown if saved == 0 else f"{'-' if saved > 0 else '+'}{shown}"
+
+
+def count_change(saved: Figure) -> str:
+    """The change that saving a number of things makes, `-60`."""
+    return change(saved, count(abs(saved or 0)))
+
+
+def bytes_change(saved: Figure) -> str:
+    """The change that saving bytes makes, `-1.16 GiB`."""
+    return change(saved, human_bytes(abs(saved or 0)))
+
+
+def total(figures: Iterable[Figure]) -> Figure:
+    """The sum, or None when a part of it was not estimated."""
+    known = list(figures)
+    return None if None in known else sum(number for number in known if number is not None)
+
+
+def plural(number: int, thing: str, things: str = "") -> str:
+    """`1 fusion`, `12 fusions`."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"

@@ -1,0 +1,227 @@
+"""What a report says, grouped as people read it: every renderer shows these groups, and adds no analysis of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atcfuse.report.document import Report
+from atcfuse.report.figures import Figure, count, human_bytes, microseconds, percent, total
+from atcfuse.report.names import pairs
+
+Entry = Mapping[str, Any]
+
+_SHAPE_KEYS = ("rule", "op", "attributes", "choices", "launches_saved", "ddr_bytes_saved", "time_us_saved", "tiling")
+_QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
+_OF_NAMES = frozenset("0123456789_/:.")
+
+
+@dataclass(frozen=True)
+class FusionGroup:
+    """Fusions that differ in nothing but the names of nodes."""
+
+    fusions: tuple[Entry, ...]
+
+    @property
+    def first(self) -> Entry:
+        """The member that stands for all."""
+        return self.fusions[0]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the fused nodes, in the order of the model."""
+        return [str(fusion["name"]) for fusion in self.fusions]
+
+    @property
+    def settings(self) -> list[str]:
+        """The labels chosen, then the attributes, `key=value` each."""
+        return pairs(self.first["choices"]) + pairs(self.first.get("attributes") or {})
+
+    def saved(self, key: str) -> Figure:
+        """The sum of a figure over the members."""
+        return total(fusion[key] for fusion in self.fusions)
+
+
+@dataclass(frozen=True)
+class RuleGroup:
+    """A rule with what it did; `matched` is None for a rule that `rules` does not list."""
+
+    rule: str
+    switch: str
+    matched: Figure
+    groups: tuple[FusionGroup, ...]
+
+    @property
+    def count(self) -> int:
+        """How many fusions it made."""
+        return sum(len(group.fusions) for group in self.groups)
+
+    def saved(self, key: str) -> Figure:
+        """The sum of a figure over all its fusions."""
+        return total(group.saved(key) for group in self.groups)
+
+
+@dataclass(frozen=True)
+class KeptGroup:
+    """Kept subgraphs with one code and one reason; names and numbers within the reason may differ."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def first(self) -> Entry:
+        """The member whose reason and hint are shown."""
+        return self.entries[0]
+
+    @property
+    def rules(self) -> list[str]:
+        """The rules that were kept from fusing, each once."""
+        return list(dict.fromkeys(str(entry["rule"]) for entry in self.entries))
+
+    @property
+    def anchors(self) -> list[str]:
+        """Where, each place once."""
+        return list(dict.fromkeys(str(entry["anchor"]) for entry in self.entries))
+
+    @property
+    def varies(self) -> bool:
+        """Whether the reasons are not word by word the same."""
+        return any(entry["reason"] != self.first["reason"] for entry in self.entries)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the headline table: a figure before and after as text, and the change."""
+
+    label: str
+    before: str
+    after: str
+    change: str = ""
+    after_atc: str = ""
+
+
+def fused_shape(fusion: Entry) -> str:
+    """Everything about a fusion but the names in it, as a key to compare by."""
+    shape = [fusion.get(key) for key in _SHAPE_KEYS]
+    return json.dumps([*shape, len(fusion["nodes"]), fusion.get("kernel")], sort_keys=True)
+
+
+def fusion_groups(fusions: Iterable[Entry]) -> list[FusionGroup]:
+    """Equal fusions folded, in the order in which they first occur."""
+    folded: dict[str, list[Entry]] = {}
+    for fusion in fusions:
+        folded.setdefault(fused_shape(fusion), []).append(fusion)
+    return [FusionGroup(tuple(members)) for members in folded.values()]
+
+
+def rule_groups(report: Report) -> list[RuleGroup]:
+    """Every rule of the report: those that fused in the order of the model, then the others by name."""
+    by_rule: dict[str, list[Entry]] = {}
+    for fusion in report["fusions"]:
+        by_rule.setdefault(fusion["rule"], []).append(fusion)
+    idle = sorted(set(report["rules"]) - set(by_rule))
+    found = []
+    for rule in [*by_rule, *idle]:
+        entry = report["rules"].get(rule, {})
+        groups = tuple(fusion_groups(by_rule.get(rule, ())))
+        found.append(RuleGroup(rule, entry.get("switch", "on"), entry.get("match_times"), groups))
+    return found
+
+
+def kept_groups(kept: Iterable[Entry]) -> list[KeptGroup]:
+    """Kept subgraphs by code and reason, the most frequent first."""
+    found: dict[tuple[str, str, str], list[Entry]] = {}
+    for entry in kept:
+        found.setdefault((entry["code"], template(entry), str(entry["hint"] or "")), []).append(entry)
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [KeptGroup(tuple(entries)) for _, entries in ordered]
+
+
+def template(entry: Entry, names: Collection[str] = ()) -> str:
+    """The reason of a kept subgraph without what the model names: quoted text, the anchor, the value it failed on,
+    `names`, and words that look like a name or a number."""
+    reason = _QUOTED.sub("…", str(entry["reason"]))
+    for name in (entry["anchor"], entry.get("value")):
+        if isinstance(name, str) and len(name) > 2:
+            reason = reason.replace(name, "…")
+    return " ".join(_template_word(word, names) for word in reason.split())
+
+
+def _template_word(word: str, names: Collection[str]) -> str:
+    core = word.strip(".,;:()")
+    return word.replace(core, "…") if core and (core in names or not _OF_NAMES.isdisjoint(core)) else word
+
+
+def reason_of(group: KeptGroup) -> str:
+    """The reason, marked as an example where the members name different things in it."""
+    return f"e.g. {group.first['reason']}" if group.varies else str(group.first["reason"])
+
+
+def plugin_source(plugin: Entry) -> str:
+    """Which nodes a plugin is for: `OpType of domain, opset n`."""
+    opset = f", opset {plugin['opset']}" if plugin["opset"] is not None else ""
+    return f"{plugin['op_type']} of {plugin['domain'] or 'the empty domain'}{opset}"
+
+
+def facts(report: Report) -> list[str]:
+    """What was optimized and for what: opset, chip, dialect, version."""
+    model = report["model"]
+    known = [f"opset {model['opset']}" if model["opset"] is not None else ""]
+    known += [report["soc"] or "", f"dialect {report['dialect']}" if report["dialect"] else ""]
+    return [*filter(None, known), f"atcfuse {report['atcfuse']}"]
+
+
+def all_diagnostics(report: Report) -> list[Entry]:
+    """The diagnostics of the run, then those of its fusions."""
+    return [*report["diagnostics"], *(entry for fusion in report["fusions"] for entry in fusion["diagnostics"])]
+
+
+def headline_table(report: Report, of_bytes: Callable[[Figure], str]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the headline table; the column `after ATC` only where something is known of it."""
+    rows = headline_rows(report, of_bytes)
+    atc = any(row.after_atc for row in rows)
+    head = ["", "before", *(["after ATC"] if atc else []), "after", "change"]
+    return head, [[r.label, r.before, *([r.after_atc or "-"] if atc else []), r.after, r.change] for r in rows]
+
+
+def headline_rows(report: Report, of_bytes: Callable[[Figure], str]) -> list[Row]:
+    """The figures of the headline table, bytes as `of_bytes` shows them; weights only where they are told."""
+    summary = report["summary"]
+    rows = [
+        _count_row(summary, "launches", "launches"),
+        _row(summary, "DDR bytes", "ddr_bytes", of_bytes),
+        Row("time", microseconds(summary["time_us_before"]), microseconds(summary["time_us_after"])),
+    ]
+    if summary.get("weight_bytes_before") is not None or summary.get("weight_bytes_after") is not None:
+        rows.append(_row(summary, "weight bytes", "weight_bytes", of_bytes))
+    rows.append(_count_row(summary, "nodes", "nodes"))
+    rows.append(_count_row(summary, "of these views", "views"))
+    rows.append(_count_row(summary, "of these on the host", "host_nodes"))
+    return rows
+
+
+def headline(report: Report) -> str:
+    """The one sentence: launches and DDR bytes before and after."""
+    summary = report["summary"]
+    launches = _step(summary["launches_before"], summary["launches_after"], "launches", count)
+    return f"{launches}, {_step(summary['ddr_bytes_before'], summary['ddr_bytes_after'], 'DDR', human_bytes)}"
+
+
+def _step(before: Figure, after: Figure, what: str, shown: Callable[[Figure], str]) -> str:
+    if before is None and after is None:
+        return f"{what} {shown(None)}"
+    ratio = percent(before, after)
+    return f"{what} {shown(before)} → {shown(after)}{f' ({ratio})' if ratio else ''}"
+
+
+def _count_row(summary: Entry, label: str, key: str) -> Row:
+    return _row(summary, label, key, count)
+
+
+def _row(summary: Entry, label: str, key: str, shown: Callable[[Figure], str]) -> Row:
+    before, after = summary.get(f"{key}_before"), summary.get(f"{key}_after")
+    atc = summary.get(f"{key}_after_atc")
+    after_atc = "" if atc is None else shown(atc)
+    return Row(label, shown(before), shown(after), percent(before, after), after_atc)

@@ -1,0 +1,71 @@
+"""GitHub-flavoured Markdown in which no text of a model can become markup, a link or a mention."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from atcfuse.report.names import UNNAMED, shorten, span_of
+
+NAME_LIMIT = 64
+PROSE_LIMIT = 400
+
+_SPAN = re.compile(r"`([^`\s][^`]*)`")
+_IN_SPAN = re.compile(r"[^`|<>&\\]+")
+_PLAIN = re.compile(r"[\w.,;()'\"%+=?…×→µ–—-]+:?|/")
+_MARKUP = re.compile(r"(?i)www\.|^\W*_|_\W*$|__")
+
+
+def code(text: str, limit: int = NAME_LIMIT) -> str:
+    """Text of a model as inline code of at most `limit` characters.
+
+    A code span shows all that is in it as it is, but for backticks, and table cells still split at `|` within one; text
+    with such characters is written in a `code` element, every special character as a numeric reference.
+    """
+    shown = shorten(text, limit)
+    if not shown.strip():
+        return UNNAMED
+    if _IN_SPAN.fullmatch(shown):
+        return f"`{shown}`"
+    return f"<code>{''.join(c if c.isalnum() or c == ' ' else f'&#{ord(c)};' for c in shown)}</code>"
+
+
+def prose(text: str, limit: int = PROSE_LIMIT) -> str:
+    """A sentence that may name things of a model: plain words stay, whatever else becomes inline code.
+
+    Backticks in the sentence keep their meaning. So no word can be markup, an entity, a link, a mention or a number of
+    an issue.
+    """
+    parts = _SPAN.split(shorten(text, limit))
+    shown = "".join(code(part) if i % 2 else _words(part) for i, part in enumerate(parts))
+    return shown.replace("``", "` `")  # two spans side by side would be read as one
+
+
+def _words(text: str) -> str:
+    return " ".join(_word(word) if word else "" for word in text.split(" "))
+
+
+def _word(word: str) -> str:
+    return word if _PLAIN.fullmatch(word) and not _MARKUP.search(word) else code(word)
+
+
+def codes(texts: Iterable[str]) -> str:
+    """Inline codes, separated by commas."""
+    return ", ".join(code(text) for text in texts)
+
+
+def span(names: Sequence[str]) -> str:
+    """What stands for the names of equal things, the first and the last of several."""
+    return (", " if len(names) == 2 else " … ").join(code(end) for end in span_of(names))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
+    """A table of cells that are Markdown already; the columns `right` are aligned to the right."""
+    numbers = set(right)
+    rule = ["---:" if i in numbers else "---" for i in range(len(head))]
+    return [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
+
+
+def section(title: str, lines: Sequence[str]) -> list[str]:
+    """A heading and its lines, or nothing where there are none."""
+    return ["", f"### {title}", "", *lines] if lines else []

@@ -1,0 +1,174 @@
+"""A report for the terminal: the answer first, then what fused, what was kept, and what to know about both."""
+
+from __future__ import annotations
+
+from atcfuse.report.document import Report
+from atcfuse.report.figures import (
+    Figure,
+    Time,
+    bytes_change,
+    count,
+    count_change,
+    human_bytes,
+    microseconds,
+    plural,
+)
+from atcfuse.report.groups import (
+    Entry,
+    FusionGroup,
+    RuleGroup,
+    all_diagnostics,
+    facts,
+    headline,
+    headline_table,
+    kept_groups,
+    plugin_source,
+    reason_of,
+    rule_groups,
+)
+from atcfuse.report.layout import Page
+from atcfuse.report.names import UNNAMED, pairs, shorten, span_text
+
+_PLACES_SHOWN = 3
+_OP_COLUMNS = 28
+_LINE_NAME = 60
+
+
+def to_line(report: Report) -> str:
+    """The report in one line without a line end: model, launches and DDR bytes, fusions and kept."""
+    name = shorten(report["model"]["name"] or UNNAMED, _LINE_NAME)
+    fused, kept = plural(len(report["fusions"]), "fusion"), f"{len(report['kept']):,} kept"
+    return f"{name}: {headline(report)}, {fused}, {kept}"
+
+
+def to_text(report: Report, width: int = 80, color: bool = False) -> str:
+    """The report as text of at most `width` (at least 40) columns; escape sequences only with `color`."""
+    page = Page(width, color)
+    _headline(page, report)
+    _fusions(page, report)
+    _kept(page, report)
+    _plugins(page, report)
+    _assumptions(page, report)
+    _switches(page, report)
+    _diagnostics(page, report)
+    _files(page, report)
+    return page.text()
+
+
+def diagnostic_line(entry: Entry) -> str:
+    """A diagnostic of a report in one line."""
+    where = f"{entry['span']}: " if entry.get("span") else ""
+    return f"{where}{entry['severity']}: {entry['code']}: {entry['message']}"
+
+
+def _headline(page: Page, report: Report) -> None:
+    page.title(f"{shorten(report['model']['name'] or UNNAMED, page.width // 2)}: {headline(report)}")
+    page.detail(", ".join(facts(report)), depth=1)
+    page.lines.append("")
+    page.table(*headline_table(report, human_bytes))
+    before, after = report["summary"]["ddr_bytes_before"], report["summary"]["ddr_bytes_after"]
+    if before is not None or after is not None:
+        page.detail(f"DDR exactly: {count(before)} → {count(after)} bytes", depth=1)
+
+
+def _fusions(page: Page, report: Report) -> None:
+    page.section(f"Fusions: {count(len(report['fusions']))}")
+    rules = rule_groups(report)
+    if not report["fusions"]:
+        page.bullet("nothing fused")
+    for rule in rules:
+        if rule.groups:
+            _rule(page, rule)
+    idle = [rule for rule in rules if not rule.groups]
+    for rule in idle:
+        matched = f"{plural(rule.matched, 'match', 'matches')}, " if rule.matched else ""
+        page.detail(f"{rule.rule}: {matched}{'switched off' if rule.switch == 'off' else 'none fused'}", depth=1)
+
+
+def _rule(page: Page, rule: RuleGroup) -> None:
+    saved = _saved(rule.saved("launches_saved"), rule.saved("ddr_bytes_saved"))
+    more = rule.matched is not None and rule.matched > rule.count
+    matched = f" of {plural(rule.matched or 0, 'match', 'matches')}" if more else ""
+    page.bullet(f"{rule.rule}: {plural(rule.count, 'fusion')}{matched}; {saved}")
+    for group in rule.groups:
+        title = group_title(group)
+        page.bullet(f"{title}  {span_text(group.names, page.room(2, title, ''))}", depth=2)
+        first, each = group.first, "each replaces" if len(group.fusions) > 1 else "replaces"
+        saved = _saved(first["launches_saved"], first["ddr_bytes_saved"], first.get("time_us_saved"))
+        page.detail(f"{each} {plural(len(first['nodes']), 'node')}; {saved}", depth=3)
+        if group.settings:
+            page.detail(", ".join(group.settings), depth=3)
+
+
+def group_title(group: FusionGroup) -> str:
+    """`FusedAttention ×12`, or the operator alone for one fusion."""
+    op = shorten(group.first["op"], _OP_COLUMNS)
+    return op if len(group.fusions) == 1 else f"{op} ×{len(group.fusions)}"
+
+
+def _saved(launches: Figure, ddr_bytes: Figure, time: Time = None) -> str:
+    text = f"launches {count_change(launches)}, DDR {bytes_change(ddr_bytes)}"
+    return text if time is None else f"{text}, {microseconds(time)} saved"
+
+
+def _kept(page: Page, report: Report) -> None:
+    if not report["kept"]:
+        return
+    page.section(f"Kept: {count(len(report['kept']))}")
+    for group in kept_groups(report["kept"]):
+        page.bullet(f"{group.first['code']} ×{len(group.entries)} {', '.join(group.rules)}: {reason_of(group)}")
+        places = group.anchors
+        shown = ", ".join(shorten(place or UNNAMED, page.room(3)) for place in places[:_PLACES_SHOWN])
+        more = len(places) - _PLACES_SHOWN
+        page.detail(f"at {shown}{f' and {more:,} more' if more > 0 else ''}")
+        if group.first["hint"]:
+            page.detail(f"help: {group.first['hint']}")
+
+
+def _plugins(page: Page, report: Report) -> None:
+    if not report["plugins"]:
+        return
+    page.section("Plugins that ATC must find installed")
+    for plugin in report["plugins"]:
+        page.bullet(f"{plugin['key']} ({plugin_source(plugin)})")
+
+
+def _assumptions(page: Page, report: Report) -> None:
+    dims = report["summary"]["assumed_dims"]
+    if not dims:
+        return
+    page.section("Assumed dims")
+    page.bullet(", ".join(pairs(dims)))
+    page.detail("figures hold for these; set them with --assume", depth=1)
+
+
+def _switches(page: Page, report: Report) -> None:
+    off = [switch for switch in report["switches"] if switch["state"] == "off"]
+    if not off:
+        return
+    page.section("Switched off")
+    for switch in off:
+        why = f": {switch['why']}" if switch["why"] else ""
+        page.bullet(f"{switch['name']} ({switch['kind']}){why}")
+
+
+def _diagnostics(page: Page, report: Report) -> None:
+    found = all_diagnostics(report)
+    if not found:
+        return
+    page.section(f"Diagnostics: {count(len(found))}")
+    for entry in found:
+        page.diagnostic(entry["severity"], diagnostic_line(entry))
+        for note in entry.get("notes", ()):
+            page.detail(f"note: {note}")
+        if entry.get("hint"):
+            page.detail(f"help: {entry['hint']}")
+
+
+def _files(page: Page, report: Report) -> None:
+    written = {name: path for name, path in report["files"].items() if isinstance(path, str)}
+    if not written:
+        return
+    page.section("Files")
+    for name in sorted(written):
+        page.bullet(f"{name}: {written[name]}")
