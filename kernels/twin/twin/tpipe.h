@@ -17,6 +17,7 @@ public:
         core.pipeMade = true;
         current() = this;
     }
+    ~TPipe() { current() = nullptr; }
     TPipe(const TPipe&) = delete;
     TPipe& operator=(const TPipe&) = delete;
 
