@@ -9,10 +9,10 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto
 
 from atcfuse.graph.constants import NUMPY_TYPES, array_fact, tensor_fact
-from atcfuse.graph.dims import Dim, divide, floor_divide, is_nonnegative, maximum, product
-from atcfuse.graph.facts import INTEGERS, INTEGRAL, MAX_ELEMENTS, SMALL, UNKNOWN, Fact
+from atcfuse.graph.dims import Dim, divide, floor_divide, is_nonnegative, maximum
+from atcfuse.graph.facts import INTEGERS, SMALL, UNKNOWN, Fact
 from atcfuse.graph.infer.call import Call, Shape
-from atcfuse.graph.infer.data import is_static
+from atcfuse.graph.infer.data import filled
 
 INT64, FLOAT, STRING = TensorProto.INT64, TensorProto.FLOAT, TensorProto.STRING
 
@@ -61,17 +61,6 @@ def _constant_of_shape(call: Call) -> Fact:
         return filled(FLOAT, shape, 0.0)
     one = tensor_fact(value, call.scope.model)
     return filled(one.dtype, shape, one.splat)
-
-
-def filled(dtype: int, shape: Shape | None, number: Dim | float | None) -> Fact:
-    """A tensor of equal numbers."""
-    if number is not None and is_static(shape):
-        size = math.prod(shape)
-        if dtype in INTEGRAL and size <= MAX_ELEMENTS and not isinstance(number, float):
-            return Fact(dtype, shape, (number,) * size, splat=number)
-        if dtype in NUMPY_TYPES and size <= SMALL and isinstance(number, (int, float)):
-            return Fact(dtype, shape, array=np.full(shape, number, NUMPY_TYPES[dtype]), splat=number)
-    return Fact(dtype, shape, splat=number)
 
 
 def _range(call: Call) -> Fact:
@@ -138,11 +127,6 @@ def _window(call: Call) -> Fact:
     size = call.input(0).integer
     known = size is not None and is_nonnegative(size)
     return Fact(call.attribute("output_datatype", FLOAT), (size if size is not None and known else call.fresh(0),))
-
-
-def shape_size(shape: Shape | None) -> Dim | None:
-    """The number of elements of a shape, or None."""
-    return None if shape is None else product(shape)
 
 
 OPERATORS: dict[str, Callable[[Call], Fact]] = {

@@ -8,9 +8,9 @@ from typing import TypeGuard
 
 import numpy as np
 
-from atcfuse.graph.constants import array_fact
+from atcfuse.graph.constants import NUMPY_TYPES, array_fact
 from atcfuse.graph.dims import Dim, Poly
-from atcfuse.graph.facts import MAX_ELEMENTS, SMALL, Fact
+from atcfuse.graph.facts import INTEGRAL, MAX_ELEMENTS, SMALL, Fact
 from atcfuse.graph.infer.call import Shape
 
 Mover = Callable[..., np.ndarray]
@@ -55,6 +55,17 @@ def _checked(array: np.ndarray, dtype: int, shape: Shape | None, splat: Dim | fl
     if array.size == 1:
         return array_fact(array, dtype)
     return Fact(dtype, shape, array=array, splat=splat)
+
+
+def filled(dtype: int, shape: Shape | None, number: Dim | float | None) -> Fact:
+    """A tensor of equal numbers."""
+    if number is not None and is_static(shape):
+        size = math.prod(shape)
+        if dtype in INTEGRAL and size <= MAX_ELEMENTS and not isinstance(number, float):
+            return Fact(dtype, shape, (number,) * size, splat=number)
+        if dtype in NUMPY_TYPES and size <= SMALL and isinstance(number, (int, float)):
+            return Fact(dtype, shape, array=np.full(shape, number, NUMPY_TYPES[dtype]), splat=number)
+    return Fact(dtype, shape, splat=number)
 
 
 def objects(fact: Fact) -> np.ndarray:

@@ -11,7 +11,7 @@ from atcfuse.graph.constants import tensor_fact
 from atcfuse.graph.dims import Dim, parse_dim_param, symbol, symbols
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import Model, Node, Scope
-from atcfuse.graph.infer import control, create, elementwise, indexing, layers, linear, reduce, spatial, views
+from atcfuse.graph.infer import casts, control, create, elementwise, indexing, layers, linear, reduce, spatial, views
 from atcfuse.graph.infer.aliases import ALIASES
 from atcfuse.graph.infer.call import Call
 
@@ -24,6 +24,7 @@ ANONYMOUS = re.compile(r"[^A-Za-z]*|none|null|unk(nown)?|dyn(amic)?|any", re.IGN
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     **create.OPERATORS,
     **elementwise.OPERATORS,
+    **casts.OPERATORS,
     **views.OPERATORS,
     **indexing.OPERATORS,
     **reduce.OPERATORS,

@@ -9,9 +9,9 @@ from onnx import TensorProto
 
 from atcfuse.graph.dims import Dim, maximum, minimum, product
 from atcfuse.graph.facts import INTEGRAL, Fact
+from atcfuse.graph.infer.arithmetic import MAX_EXACT, representable
 from atcfuse.graph.infer.call import Call, Shape, normalized_axes, static
 from atcfuse.graph.infer.data import is_static, objects
-from atcfuse.graph.infer.elementwise import representable
 
 AXES_INPUT_SINCE = {"ReduceSum": 13}
 """The opset in which `axes` became an input; 18 for the others."""
@@ -76,7 +76,11 @@ def _elements(call: Call, source: Fact, axes: tuple[int, ...], shape: Shape) -> 
     if not isinstance(count, int) or not count:
         return None
     out = [representable(function(row), source.dtype) for row in rows.reshape(count, -1).tolist()]
-    return tuple(call.fresh_value(i, True) if e is None else e for i, e in enumerate(out))
+    return tuple(call.fresh_value(i, True) if e is None or _is_large(e) else e for i, e in enumerate(out))
+
+
+def _is_large(element: Dim) -> bool:
+    return isinstance(element, int) and abs(element) > MAX_EXACT
 
 
 def _arg(call: Call) -> Fact:
