@@ -1,0 +1,362 @@
+"""Tiling of the `layer_norm_qkv` kernel and the bytes that it moves.
+
+`plan` computes what `kernels/layer_norm_qkv/layer_norm_qkv_plan.h` computes on the host of the chip; `predict` counts
+what the kernel then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+MAX_PROJECTIONS = 4
+_TILES = 2  # buffers of a vector queue
+_MAX_ROWS = 128
+_MAX_UNIT = 256
+_MAX_STRIDE = 65535
+_BASE_K_BYTES = 128
+_FRACTAL = 16
+_LANE = 64
+_BLOCK_FLOATS = 8
+_SMALL_BYTES = 320
+_STATISTICS_BYTES = 64
+_SLOT_ALIGNMENT = 512
+_MESSAGE_BYTES = 128
+_L1_ORDER_STEP = 4  # base blocks along K in L1 where A does not stay there
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a chip with separate cube and vector cores gives one kernel: cores, and bytes of each buffer."""
+
+    cube_cores: int
+    ub: int = 188_160
+    l1: int = 524_288 - 2_304
+    l0a: int = 65_536
+    l0b: int = 65_536
+    l0c: int = 131_072
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A weight of `columns` outputs, [K, columns] or, transposed, [columns, K]."""
+
+    columns: int
+    transposed: bool = False
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One node: x is [rows, hidden] once its leading dims are folded.
+
+    `element_bytes` is of x, weights, biases and outputs, `affine_bytes` of gamma and beta. `widens_bias` holds for
+    bfloat16, whose biases the cube takes as float only.
+    """
+
+    rows: int
+    hidden: int
+    projections: tuple[Projection, ...]
+    element_bytes: int = 2
+    affine_bytes: int = 2
+    widens_bias: bool = False
+    subtracts_mean: bool = True
+    gamma: bool = True
+    beta: bool = True
+    normalized: bool = False
+
+    @property
+    def widest(self) -> int:
+        """Columns of the widest projection."""
+        return max(p.columns for p in self.projections)
+
+    @property
+    def any_bias(self) -> bool:
+        """Whether a projection has a bias."""
+        return any(p.bias for p in self.projections)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The columns of one projection that belong to one group; `slot_offset` is where a widened bias lies, in floats."""
+
+    projection: int
+    first: int
+    columns: int
+    slot_offset: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tiling: rows by columns of a task, what the cube's buffers hold, and the workspace of a vector core."""
+
+    problem: Problem
+    blocks: int
+    rows_per_task: int
+    groups: int
+    unit_columns: int
+    chunk_columns: int
+    slot_pitch: int
+    bias_offset: int
+    slot_bytes: int
+    base_m: int
+    base_n: int
+    base_k: int
+    step_ka: int
+    depth_a: int
+    step_kb: int
+    keeps_a: bool
+    db_l0c: int
+
+    @property
+    def tasks(self) -> int:
+        """Blocks of rows times groups of columns."""
+        return _ceil_div(self.problem.rows, self.rows_per_task) * self.groups
+
+    @property
+    def row_fits(self) -> bool:
+        """Whether a row is on chip whole; otherwise x is read twice."""
+        return self.chunk_columns >= self.problem.hidden
+
+    @property
+    def workspace_bytes(self) -> int:
+        """User workspace that the host asks for."""
+        return 2 * self.blocks * self.slot_bytes
+
+    @cached_property
+    def pieces(self) -> tuple[tuple[Piece, ...], ...]:
+        """The pieces of every group, in the order in which the cube gets them."""
+        return tuple(tuple(self._pieces_of(group)) for group in range(self.groups))
+
+    def _pieces_of(self, group: int) -> Iterator[Piece]:
+        units = [_ceil_div(p.columns, self.unit_columns) for p in self.problem.projections]
+        begin = group * sum(units) // self.groups
+        end = (group + 1) * sum(units) // self.groups
+        start = offset = 0
+        for index, projection in enumerate(self.problem.projections):
+            first = max(begin - start, 0) * self.unit_columns
+            last = min((end - start) * self.unit_columns, projection.columns)
+            start += units[index]
+            if last <= first:
+                continue
+            yield Piece(index, first, last - first, offset)
+            offset += _round_up(last - first, _BLOCK_FLOATS)
+
+    def tasks_of(self, core: int) -> range:
+        """The tasks of a vector core. The second core of each cube core comes after all first ones."""
+        return range(core % 2 * self.blocks + core // 2, self.tasks, 2 * self.blocks)
+
+    def rows_of(self, task: int) -> int:
+        """Rows of a task; the last block may be shorter."""
+        first = task // self.groups * self.rows_per_task
+        return min(self.rows_per_task, self.problem.rows - first)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Bytes a launch moves and holds, named as in the twin's report."""
+
+    compulsory_bytes: int
+    tensor_bytes_read: int
+    tensor_bytes_written: int
+    workspace_bytes_read: int
+    workspace_bytes_written: int
+    workspace_footprint: int
+    messages: int
+    message_bytes: int
+    ub: int
+    l1: int
+    l0a: int
+    l0b: int
+    l0c: int
+
+
+def refusal(problem: Problem) -> str | None:
+    """Why the kernel cannot take the problem, or None where it can."""
+    if not 1 <= len(problem.projections) <= MAX_PROJECTIONS:
+        return "one to four projections"
+    if not 1 <= problem.hidden <= _MAX_STRIDE - _FRACTAL:
+        return "hidden size from 1 to 65519: a row stride of the cube has 16 bits"
+    if problem.rows > (2**31 - 1) // 2:
+        return "fewer than 2^30 rows"
+    for p in problem.projections:
+        if p.columns < 1 or p.columns > (2**31 - 1) // 2 or (not p.transposed and p.columns > _MAX_STRIDE):
+            return "projections of 1 to 65535 columns: a row stride of the cube has 16 bits"
+    return None
+
+
+def plan(problem: Problem, chip: Chip) -> Plan:
+    """The tiling of a problem that is not refused."""
+    size = problem.element_bytes
+    unit = min(_MAX_UNIT, _round_up(problem.widest, 2 * _FRACTAL))
+    units = sum(_ceil_div(p.columns, unit) for p in problem.projections)
+    rows, groups = _split(problem, chip, units, unit)
+    pitch = _round_up(problem.hidden, _FRACTAL)
+    bias_offset = rows * pitch * size
+    bias_columns = _ceil_div(units, groups) * unit if problem.widens_bias else 0
+    base_m = _round_up(rows, _FRACTAL)
+    base_k = min(_BASE_K_BYTES // size, pitch)
+    steps = _ceil_div(problem.hidden, base_k)
+    tile_a = base_m * base_k * size
+    keeps_a = steps * tile_a <= chip.l1 * 2 // 3
+    step_ka = steps if keeps_a else min(_L1_ORDER_STEP, steps)
+    depth_a = step_ka if keeps_a else 2 * step_ka
+    free = chip.l1 - depth_a * tile_a - (unit * 4 if problem.any_bias else 0)
+    tasks = _ceil_div(problem.rows, rows) * groups
+    return Plan(
+        problem=problem,
+        blocks=max(1, min(chip.cube_cores, tasks)),
+        rows_per_task=rows,
+        groups=groups,
+        unit_columns=unit,
+        chunk_columns=_chunk_columns(problem, chip),
+        slot_pitch=pitch,
+        bias_offset=bias_offset,
+        slot_bytes=_round_up(bias_offset + 4 * bias_columns, _SLOT_ALIGNMENT),
+        base_m=base_m,
+        base_n=unit,
+        base_k=base_k,
+        step_ka=step_ka,
+        depth_a=depth_a,
+        step_kb=_divisor_up_to(step_ka, free // (2 * unit * base_k * size)),
+        keeps_a=keeps_a,
+        db_l0c=2 if base_m * unit * 8 <= chip.l0c else 1,
+    )
+
+
+def predict(tiling: Plan) -> Prediction:
+    """What one launch with this tiling moves and holds."""
+    problem = tiling.problem
+    counts = _Counts()
+    for core in range(2 * tiling.blocks):
+        counts.add_core(tiling, core)
+    outputs = problem.rows * sum(p.columns for p in problem.projections) * problem.element_bytes
+    kept = problem.rows * problem.hidden * problem.element_bytes if problem.normalized else 0
+    base_a = tiling.base_m * tiling.base_k * problem.element_bytes
+    base_b = tiling.base_n * tiling.base_k * problem.element_bytes
+    bias_table = tiling.base_n * (2 if problem.element_bytes == 2 and not problem.widens_bias else 4)
+    return Prediction(
+        compulsory_bytes=_input_bytes(problem) + outputs + kept,
+        tensor_bytes_read=counts.tensor_read,
+        tensor_bytes_written=outputs + kept,
+        workspace_bytes_read=counts.workspace_read,
+        workspace_bytes_written=counts.workspace_written,
+        workspace_footprint=counts.footprint,
+        messages=counts.messages,
+        message_bytes=counts.messages * _MESSAGE_BYTES,
+        ub=_ub_bytes(tiling),
+        l1=tiling.depth_a * base_a + 2 * tiling.step_kb * base_b + (bias_table if problem.any_bias else 0),
+        l0a=2 * base_a,
+        l0b=2 * base_b,
+        l0c=tiling.base_m * tiling.base_n * 4 * tiling.db_l0c,
+    )
+
+
+@dataclass
+class _Counts:
+    """Sums over the vector cores."""
+
+    tensor_read: int = 0
+    workspace_read: int = 0
+    workspace_written: int = 0
+    footprint: int = 0
+    messages: int = 0
+
+    def add_core(self, tiling: Plan, core: int) -> None:
+        problem, size = tiling.problem, tiling.problem.element_bytes
+        affine = problem.hidden * problem.affine_bytes * (problem.gamma + problem.beta)
+        shaped_for = most_rows = 0
+        widened: set[tuple[int, int]] = set()
+        self.messages += 1  # End
+        for count, task in enumerate(tiling.tasks_of(core)):
+            rows, pieces = tiling.rows_of(task), tiling.pieces[task % tiling.groups]
+            row_bytes = rows * problem.hidden * size
+            most_rows = max(most_rows, rows)
+            self.tensor_read += row_bytes * (1 if tiling.row_fits else 2)
+            self.tensor_read += affine if count == 0 or not tiling.row_fits else 0
+            self.workspace_written += row_bytes
+            for piece in pieces:
+                columns = problem.projections[piece.projection].columns
+                self.messages += 1 + (columns != shaped_for)
+                shaped_for = columns
+                self.tensor_read += problem.hidden * piece.columns * size
+                loads_of_a = 1 if tiling.keeps_a else _ceil_div(piece.columns, tiling.base_n)
+                self.workspace_read += row_bytes * loads_of_a
+                if problem.projections[piece.projection].bias:
+                    self._add_bias(piece, size, widened if problem.widens_bias else None)
+        self.footprint += most_rows * problem.hidden * size + 4 * _union(widened)
+
+    def _add_bias(self, piece: Piece, size: int, widened: set[tuple[int, int]] | None) -> None:
+        """A bias is read by the cube; a bfloat16 one by a vector core first, which leaves floats in the slot."""
+        self.tensor_read += piece.columns * size
+        if widened is not None:
+            self.workspace_written += piece.columns * 4
+            self.workspace_read += piece.columns * 4
+            widened.add((piece.slot_offset, piece.slot_offset + piece.columns))
+
+
+def _union(intervals: set[tuple[int, int]]) -> int:
+    """How many integers lie in some interval [begin, end)."""
+    total = reached = 0
+    for begin, end in sorted(intervals):
+        total += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _input_bytes(problem: Problem) -> int:
+    affine = problem.hidden * problem.affine_bytes * (problem.gamma + problem.beta)
+    weights = sum(p.columns * (problem.hidden + p.bias) for p in problem.projections)
+    return (problem.rows * problem.hidden + weights) * problem.element_bytes + affine
+
+
+def _ub_bytes(tiling: Plan) -> int:
+    statistics = 0 if tiling.row_fits else tiling.rows_per_task * _STATISTICS_BYTES
+    return tiling.chunk_columns * _bytes_per_column(tiling.problem) + _SMALL_BYTES + statistics
+
+
+def _bytes_per_column(problem: Problem) -> int:
+    return 2 * _TILES * problem.element_bytes + 4 * (2 + problem.gamma + problem.beta)
+
+
+def _chunk_columns(problem: Problem, chip: Chip) -> int:
+    whole = _round_up(problem.hidden, _FRACTAL)
+    if whole * _bytes_per_column(problem) + _SMALL_BYTES <= chip.ub:
+        return whole
+    free = chip.ub - _SMALL_BYTES - _MAX_ROWS * _STATISTICS_BYTES
+    most = free // _bytes_per_column(problem) // _LANE * _LANE
+    return _round_up(_ceil_div(problem.hidden, _ceil_div(problem.hidden, most)), _LANE)
+
+
+def _split(problem: Problem, chip: Chip, units: int, unit: int) -> tuple[int, int]:
+    """Rows of a task and groups of columns with the least estimated cycles on the busiest core."""
+    best, least = (_MAX_ROWS, 1), -1
+    macs = 4096 if problem.element_bytes == 2 else 1024
+    for rows in range(_MAX_ROWS, 0, -_FRACTAL):
+        vector = rows * problem.hidden * 10 // _LANE
+        for groups in range(1, min(units, 2 * chip.cube_cores) + 1):
+            columns = _ceil_div(units, groups) * unit
+            cube = rows * columns * problem.hidden // macs
+            load = (rows + columns) * problem.hidden * problem.element_bytes // 64
+            tasks = _ceil_div(problem.rows, rows) * groups
+            busiest = _ceil_div(tasks, chip.cube_cores) * max(cube, load)
+            cycles = busiest + _ceil_div(tasks, 2 * chip.cube_cores) * vector
+            if least < 0 or cycles < least:
+                best, least = (rows, groups), cycles
+    return best
+
+
+def _divisor_up_to(number: int, limit: int) -> int:
+    divisor = max(1, min(number, limit))
+    while number % divisor:
+        divisor -= 1
+    return divisor
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return _ceil_div(value, unit) * unit
