@@ -11,7 +11,7 @@ instead (`attention_tiling.h.j2` gives `<function>_tiling.h`). Every template se
     c_float               filter: a number as an exact float literal
 
 and what the kernel's own module (`registry.py`) adds. The tiling header must define, in a namespace named as the
-function,
+file (`<function>_tiling`),
 
     struct Tiling;        plain data
     const char* inferShapes(const atcfuse::Shape* inputs, atcfuse::Shape* outputs);
