@@ -60,6 +60,8 @@ def _outside_use(
 ) -> Violation | None:
     if scope.is_output(value):
         return Violation("ATF301", value, f"{value} is an output of the model")
+    if value in dying.needed:
+        return Violation("ATF301", value, f"{value} is also read by the fused node itself")
     if value in scope.captured:
         return Violation("ATF302", value, f"{value} is read inside the body of a control-flow node")
     for reader in scope.consumers.get(value, ()):

@@ -20,6 +20,8 @@ from atcfuse.graph.facts import INTEGRAL, SMALL, Fact
 if TYPE_CHECKING:
     from atcfuse.graph.index import Model, Scope
 
+UNREAD = frozenset({TensorProto.UNDEFINED, TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128})
+
 MAX_EXTERNAL_BYTES = 4096
 """External tensors up to this size are read; larger ones stay on disk."""
 
@@ -69,7 +71,8 @@ def scalar(scope: Scope, name: str) -> float | None:
 
 def is_uniform(array: np.ndarray) -> bool:
     """Whether the array has elements and all have the same bits (so 0.0 and -0.0 differ and a NaN equals itself)."""
-    if not array.size or array.flat[0] != array.flat[-1] == array.flat[-1]:
+    ends = array.ravel()[:: max(array.size - 1, 1)].tobytes()
+    if not array.size or ends[: array.itemsize] != ends[-array.itemsize :]:
         return False
     raw = array.tobytes()
     return raw == raw[: array.itemsize] * array.size
@@ -78,7 +81,7 @@ def is_uniform(array: np.ndarray) -> bool:
 def read_tensor(tensor: TensorProto, model: Model) -> np.ndarray | None:
     """The values of a tensor, or None where they are not numbers, malformed, missing, or external and not tiny."""
     dtype = NUMPY_TYPES.get(tensor.data_type)
-    if any(d < 0 for d in tensor.dims):
+    if tensor.data_type in UNREAD or any(d < 0 for d in tensor.dims):
         return None
     if tensor.data_location == TensorProto.EXTERNAL:
         raw = _external_bytes(tensor, model)
@@ -87,11 +90,11 @@ def read_tensor(tensor: TensorProto, model: Model) -> np.ndarray | None:
         return _from_bytes(raw, dtype, tuple(tensor.dims))
     if dtype is not None and tensor.HasField("raw_data"):
         return _from_bytes(tensor.raw_data, dtype, tuple(tensor.dims))
-    if tensor.data_type in (TensorProto.UNDEFINED, TensorProto.STRING) or tensor.HasField("segment"):
+    if tensor.HasField("segment"):
         return None
     try:
         array = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError):  # the payload does not fit dims or type, or this onnx does not know the type
+    except (ValueError, TypeError, KeyError):  # the payload does not fit dims or type, or onnx does not know the type
         return None
     return array if dtype is not None else array.astype(np.float32)
 
@@ -100,10 +103,8 @@ def tensor_fact(tensor: TensorProto, model: Model) -> Fact:
     """What is known of a constant tensor; small values are read when they are first asked for."""
     shape = tuple(tensor.dims)
     size = math.prod(shape)
-    if size > SMALL:
+    if size > SMALL or tensor.data_type in UNREAD:
         return Fact(tensor.data_type, shape)
-    if tensor.data_location == TensorProto.EXTERNAL and size > 1:
-        return Fact(tensor.data_type, shape, read=lambda: read_tensor(tensor, model))
     if size > 1:
         return Fact(tensor.data_type, shape, read=lambda: read_tensor(tensor, model))
     array = read_tensor(tensor, model)

@@ -1,9 +1,8 @@
 """Factors of dims: common refinement of how several operands split one index space, and layouts as text.
 
 A layout is written like the left side of an einops pattern over the root's own shape: `B S (3 N D)` is a packed
-projection, `S B (N D)` the sequence-first one, `B (KV…)` never occurs because every operand names its own heads `N`.
-Numbers are factors that the operand does not run over (the offset tells where in them it lies), `N:73` is the first part
-of an axis factor of 73.
+projection, `S B (N D)` the sequence-first one. Numbers are factors that the operand does not run over (the offset tells
+where in them it lies), `N:73` is a part of an axis factor of 73. `atcfuse.layout` reads them back.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from atcfuse.graph.dims import Dim, divide, product
 from atcfuse.graph.views import Axis, Factor
 
-ALIASES = {"B S (N D)": "BSH", "B S N D": "BSND", "B N S D": "BNSD", "S B (N D)": "SBH"}
-"""The layouts that Ascend users know by name."""
+
+RUNTIME = ("B", "S")
+"""The letters whose extents kernels read from a shape at run time, even where this model fixes them."""
 
 
 def chain(cuts: Iterable[Dim]) -> tuple[Dim, ...] | None:
@@ -103,7 +103,7 @@ def layout_text(shape: Sequence[Dim], letters: Mapping[str, Factor]) -> tuple[st
         axis, taken = found
         for letter in taken:
             del left[letter]
-        open_letters = [t for t in taken if not isinstance(letters[t][0], int)]
+        open_letters = [t for t in taken if t in RUNTIME]
         exact = all(":" not in word for word in axis)
         readable.update(taken if exact and len(open_letters) <= 1 else [t for t in taken if t not in open_letters])
         words.append(axis[0] if len(axis) == 1 else f"({' '.join(axis)})" if axis else "1")

@@ -12,7 +12,8 @@ from typing import Any
 
 from atcfuse.graph.dims import Dim, divide, product
 from atcfuse.graph.views import Axis, Factor
-from atcfuse.match.factors import ALIASES, chain, grouped, layout_text, merged, merged_text, split_at, suffix_cuts
+from atcfuse.layout import ALIASES
+from atcfuse.match.factors import chain, grouped, layout_text, merged, merged_text, split_at, suffix_cuts
 from atcfuse.match.values import Link, Refusal
 
 
@@ -186,23 +187,26 @@ def _operand_layout(
     found = layout_text(link.shape, present) if isinstance(view.offset, int) else None
     if found is None:
         return Blame(name, Refusal("ATF315", f"{name} lies in {where} in a way no layout names", where))
+    unread = sorted({"B", "S"} & set(present) - found[1])
+    if unread:
+        return Blame(name, Refusal("ATF315", f"{where} does not tell batch and positions of {name} apart", where))
     return ALIASES.get(found[0], found[0]), int(view.offset), found[1], head[1]  # type: ignore[arg-type]
 
 
 def _unreadable(
     readable: Mapping[str, frozenset[str]], batch: Dim, sizes: Mapping[str, Dim], operands: Mapping[str, Link]
 ) -> Blame | None:
-    """Every dim that is not a number must be readable from some root's shape at run time."""
+    """Batch and positions must be readable from some root's shape at run time."""
 
     def blame(name: str, what: str) -> Blame:
         reason = f"the {what} cannot be read from the shape of {operands[name].value}"
         return Blame(name, Refusal("ATF315", reason, str(operands[name].value)))
 
-    if not isinstance(sizes["S"], int) and "S" not in readable["q"]:
+    if sizes["S"] != 1 and "S" not in readable["q"]:
         return blame("q", "number of queries")
-    if not isinstance(sizes["L"], int) and "S" not in readable["k"] | readable["v"]:
+    if sizes["L"] != 1 and "S" not in readable["k"] | readable["v"]:
         return blame("k" if len(operands["k"].members) >= len(operands["v"].members) else "v", "number of keys")
-    if not isinstance(batch, int) and not any("B" in found for found in readable.values()):
+    if batch != 1 and not any("B" in found for found in readable.values()):
         return blame(max(operands, key=lambda n: len(operands[n].members)), "batch size")
     return None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from onnx import TensorProto
 
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call
+from atcfuse.graph.infer.control import decided_branch
 
 WIDER: dict[int, frozenset[int]] = {
     TensorProto.BOOL: frozenset(range(1, 14)) - {TensorProto.STRING},
@@ -105,7 +106,7 @@ def _operand(call: Call, position: int, result: Fact) -> str | None:
     return call.node.input(position) if same else None
 
 
-ALIASES: dict[str, Callable[[Call, Fact], str | None]] = {
+FIRST_OUTPUT: dict[str, Callable[[Call, Fact], str | None]] = {
     "Identity": _always,
     "Dropout": _dropout,
     "Cast": _cast,
@@ -123,4 +124,24 @@ ALIASES: dict[str, Callable[[Call, Fact], str | None]] = {
     **dict.fromkeys(("Reshape", "Flatten", "Expand", "Tile", "Split"), _if_same_shape),
     **dict.fromkeys(("Concat", "Sum", "Min", "Max", "Mean"), _only_input),
 }
-"""For each operator that can be a no-op: the input that its first output then repeats, or None."""
+
+
+def _first(call: Call, result: Fact | Sequence[Fact]) -> Sequence[str | None]:
+    fact = result if isinstance(result, Fact) else result[0]
+    return (FIRST_OUTPUT[call.node.op](call, fact),)
+
+
+def _if(call: Call, result: Fact | Sequence[Fact]) -> Sequence[str | None]:
+    """What a decided branch hands on from outside: its outputs that repeat values of enclosing scopes."""
+    body = decided_branch(call)
+    if body is None:
+        return ()
+    roots = (body.alias.get(o.name, o.name) for o in body.graph.output)
+    return [None if body.defines(root) else root for root in roots]
+
+
+ALIASES: dict[str, Callable[[Call, Fact | Sequence[Fact]], Sequence[str | None]]] = {
+    **dict.fromkeys(FIRST_OUTPUT, _first),
+    "If": _if,
+}
+"""For each operator that can be a no-op: the values that its outputs then repeat, None where they do not."""

@@ -13,6 +13,21 @@ if TYPE_CHECKING:
 
 Shape = tuple[Dim, ...]
 
+TUPLES = frozenset(
+    (
+        *("axes", "dilations", "ends", "kernel_shape", "output_padding", "output_shape", "pads", "perm"),
+        *("qkv_hidden_sizes", "scan_input_axes", "scan_output_axes", "shape", "split", "starts", "steps", "strides"),
+    )
+)
+TEXTS = frozenset(
+    ("auto_pad", "coordinate_transformation_mode", "direction", "equation", "keep_aspect_ratio_policy", "mode")
+)
+"""The attributes that hold integers and text; the others that are asked for hold one integer."""
+
+
+class MalformedNodeError(Exception):
+    """A node that no runtime can run, so that nothing can be said of its outputs."""
+
 
 class Call:
     """A node with the facts of its inputs.
@@ -44,8 +59,15 @@ class Call:
         return bool(self.node.input(position))
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute, or the default."""
-        return self.node.attributes.get(name, default)
+        """The integer, integers or text of an attribute, or the default. Raises MalformedNodeError for other types."""
+        value = self.node.attributes.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, tuple if name in TUPLES else str if name in TEXTS else int):
+            raise MalformedNodeError(name)
+        if isinstance(value, tuple) and not all(isinstance(v, int) for v in value):
+            raise MalformedNodeError(name)
+        return value
 
     def has(self, name: str, position: int) -> bool:
         """Whether a parameter is given, as an attribute or as an input (which of both depends on the opset)."""
@@ -53,8 +75,8 @@ class Call:
 
     def parameter(self, name: str, position: int) -> Shape | None:
         """The integers of a parameter given as an attribute or an input, or None where they are not known."""
-        value = self.node.attributes.get(name)
-        if value is not None:
+        if name in self.node.attributes:
+            value = self.attribute(name)
             return value if isinstance(value, tuple) else (value,)
         return self.input(position).elements
 

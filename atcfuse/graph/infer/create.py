@@ -56,8 +56,8 @@ def extents(call: Call, elements: tuple[Dim, ...] | None, fact: Fact) -> Shape |
 
 def _constant_of_shape(call: Call) -> Fact:
     shape = extents(call, call.input(0).elements, call.input(0))
-    value = call.attribute("value")
-    if value is None:
+    value = call.node.attributes.get("value")
+    if not isinstance(value, TensorProto):
         return filled(FLOAT, shape, 0.0)
     one = tensor_fact(value, call.scope.model)
     return filled(one.dtype, shape, one.splat)
@@ -91,7 +91,7 @@ def _constant_range(start: Fact, limit: Fact, delta: Fact, dtype: int) -> Fact |
     length = max(math.ceil((last - first) / step), 0)
     if dtype not in INTEGERS or length > SMALL:
         return Fact(dtype, (length,))
-    return array_fact((first + np.arange(length, dtype=np.int64) * step).astype(NUMPY_TYPES[dtype]), dtype)
+    return array_fact(np.array([first + i * step for i in range(length)], NUMPY_TYPES[dtype]), dtype)
 
 
 def _eye_like(call: Call) -> Fact:

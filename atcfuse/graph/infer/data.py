@@ -11,7 +11,7 @@ import numpy as np
 from atcfuse.graph.constants import NUMPY_TYPES, array_fact
 from atcfuse.graph.dims import Dim, Poly
 from atcfuse.graph.facts import INTEGRAL, MAX_ELEMENTS, SMALL, Fact
-from atcfuse.graph.infer.call import Shape
+from atcfuse.graph.infer.call import MalformedNodeError, Shape
 
 Mover = Callable[..., np.ndarray]
 
@@ -19,9 +19,9 @@ Mover = Callable[..., np.ndarray]
 def same_elements(source: Fact, shape: Shape | None) -> Fact:
     """The elements of `source`, in the same order, in another shape."""
     elements = source.elements
-    if elements is not None:
+    if elements is not None and (not is_static(shape) or math.prod(shape) == len(elements)):
         return Fact(source.dtype, shape, elements, splat=source.splat)
-    if source.array is not None and is_static(shape):
+    if source.array is not None and is_static(shape) and math.prod(shape) == source.array.size:
         return Fact(source.dtype, shape, array=source.array.reshape(shape), splat=source.splat)
     return Fact(source.dtype, shape, splat=source.splat)
 
@@ -40,13 +40,20 @@ def moved(sources: Sequence[Fact], shape: Shape | None, mover: Mover) -> Fact:
     if all(s.is_constant for s in sources):
         arrays = [s.array for s in sources]
         if all(a is not None for a in arrays):
-            return _checked(mover(*arrays), dtype, shape, splat)
+            return _checked(_run(mover, arrays), dtype, shape, splat)
         return Fact(dtype, shape, splat=splat)
     if math.prod(shape) <= MAX_ELEMENTS and all(s.elements is not None and is_static(s.shape) for s in sources):
-        picked = mover(*(objects(s) for s in sources))
+        picked = _run(mover, [objects(s) for s in sources])
         if picked.shape == shape:
             return Fact(dtype, shape, tuple(picked.ravel().tolist()), splat=splat)
     return Fact(dtype, shape, splat=splat)
+
+
+def _run(mover: Mover, arrays: Sequence[np.ndarray | None]) -> np.ndarray:
+    try:
+        return mover(*arrays)
+    except (ValueError, IndexError) as exception:
+        raise MalformedNodeError from exception
 
 
 def _checked(array: np.ndarray, dtype: int, shape: Shape | None, splat: Dim | float | None) -> Fact:

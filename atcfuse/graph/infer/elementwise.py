@@ -26,7 +26,7 @@ from atcfuse.graph.infer.arithmetic import (
     representable,
     truncated_remainder,
 )
-from atcfuse.graph.infer.call import Call, Shape, broadcast_shapes
+from atcfuse.graph.infer.call import Call, MalformedNodeError, Shape, broadcast_shapes
 from atcfuse.graph.infer.data import filled, is_static
 
 
@@ -60,8 +60,11 @@ def elementwise(call: Call, dtype: int, on_dims: OnDims | None, on_arrays: OnArr
 def _folded(on_arrays: OnArrays, arrays: Sequence[np.ndarray | None], dtype: int, shape: Shape | None) -> Fact | None:
     if any(a is None for a in arrays):
         return None
-    with np.errstate(all="ignore"):
-        result = np.asarray(on_arrays(*arrays)).astype(NUMPY_TYPES[dtype])
+    try:
+        with np.errstate(all="ignore"):
+            result = np.asarray(on_arrays(*arrays)).astype(NUMPY_TYPES[dtype])
+    except (ValueError, TypeError) as exception:  # shapes that do not broadcast, types without that operator
+        raise MalformedNodeError from exception
     return array_fact(result, dtype) if result.shape == shape else None
 
 
@@ -98,7 +101,10 @@ def _spread(column: tuple[Dim, ...], shape: Shape | None, target: tuple[int, ...
         return column
     if len(column) == 1 or not is_static(shape):
         return column * size
-    at = np.broadcast_to(np.arange(len(column)).reshape(shape), target)
+    try:
+        at = np.broadcast_to(np.arange(len(column)).reshape(shape), target)
+    except ValueError as exception:
+        raise MalformedNodeError from exception
     return [column[i] for i in at.ravel().tolist()]
 
 

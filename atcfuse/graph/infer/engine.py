@@ -13,7 +13,7 @@ from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.infer import casts, control, create, elementwise, indexing, layers, linear, reduce, spatial, views
 from atcfuse.graph.infer.aliases import ALIASES
-from atcfuse.graph.infer.call import Call
+from atcfuse.graph.infer.call import Call, MalformedNodeError
 
 NAMED_VALUES = 16
 """Integer tensors of at most this many unknown elements get a symbol for each."""
@@ -41,8 +41,9 @@ NO_BODIES: Mapping[str, Scope] = {}
 class Evaluator:
     """Fills the facts and aliases of a model's scopes; holds the names of symbols given out so far."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, known: Mapping[str, Mapping[str, Fact]] | None = None) -> None:
         self.model = model
+        self.known = known or {}
         self.taken: set[str] = set()
         self.parameters: set[str] = set()
         self.hints: dict[int, dict[str, ValueInfoProto]] = {}
@@ -70,26 +71,34 @@ class Evaluator:
     def _evaluate(self, call: Call) -> None:
         node, scope = call.node, call.scope
         operator = OPERATORS.get(node.op)
-        if operator is None:
-            for k, name in enumerate(node.outputs):
-                if name:
-                    scope.facts[name] = self._hinted(call, name, k)
-            for body in call.bodies.values():
-                self.run(body, [])
+        if operator is None or not node.outputs:
+            self._unknown(call)
             return
-        result = operator(call)
+        try:
+            result = operator(call)
+            repeats = ALIASES[node.op](call, result) if node.op in ALIASES else ()
+        except MalformedNodeError:
+            self._unknown(call)
+            return
         outputs = (result,) if isinstance(result, Fact) else result
         for k, name in enumerate(node.outputs):
             if name:
                 fact = outputs[k] if k < len(outputs) else UNKNOWN
                 scope.facts[name] = fact if fact.dtype not in (6, 7, 9) else _with_values(call, fact, name)
-        repeats = ALIASES.get(node.op)
-        if repeats is not None and node.outputs and node.outputs[0] and outputs:
-            self._alias(scope, node.outputs[0], repeats(call, outputs[0]))
+        for name, source in zip(node.outputs, repeats, strict=False):
+            if name and source:
+                self._alias(scope, name, source)
 
-    def _alias(self, scope: Scope, name: str, source: str | None) -> None:
-        if not source:
-            return
+    def _unknown(self, call: Call) -> None:
+        """Outputs of which only the model's own annotations say something; bodies with inputs of any kind."""
+        for name in call.node.outputs:
+            if name:
+                call.scope.facts[name] = self._hinted(call, name)
+        for body in call.bodies.values():
+            if not body.facts:
+                self.run(body, [])
+
+    def _alias(self, scope: Scope, name: str, source: str) -> None:
         root = scope.alias.get(source, source)
         if not scope.defines(root):
             root = _outer_root(scope, root)
@@ -119,8 +128,11 @@ class Evaluator:
     def _input_dim(self, text: str) -> Dim | None:
         return None if ANONYMOUS.fullmatch(text) else parse_dim_param(text)
 
-    def _hinted(self, call: Call, name: str, output: int) -> Fact:
+    def _hinted(self, call: Call, name: str) -> Fact:
         scope = call.scope
+        known = self.known.get(scope.path, {}).get(name)
+        if known is not None:
+            return known
         hints = self.hints.get(id(scope))
         if hints is None:
             hints = {i.name: i for i in (*scope.graph.value_info, *scope.graph.output)}

@@ -1,0 +1,186 @@
+"""The whole way: a model in, the fused model and its report out. Decides the order of the steps and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atcfuse import account
+from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error
+from atcfuse.graph.edit import Names, apply
+from atcfuse.graph.index import Model, Scope
+from atcfuse.graph.infer import infer
+from atcfuse.kernel import KernelSpec, load_kernels
+from atcfuse.loader import load_rules
+from atcfuse.match.find import NearMiss, RuleFinder
+from atcfuse.match.values import Built, Refusal
+from atcfuse.meaning import render
+from atcfuse.options import Options
+from atcfuse.resources import data_folder
+from atcfuse.rewrite import Fusion, plan, prepare
+from atcfuse.rule.model import Rule, RuleBook
+from atcfuse.select import select
+from atcfuse.switches import NO_SWITCHES, Switches, read_switches
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """The rules, kernels and switches of a run."""
+
+    book: RuleBook
+    kernels: Mapping[str, KernelSpec]
+    switches: Switches
+    options: Options
+
+    def why_off(self, rule: Rule) -> Refusal | None:
+        """Why a rule must not be applied, or None where it may."""
+        if self.options.keep_all:
+            return Refusal("ATF322", "GF_AUTOFUSION_DEBUG keeps every operator separate")
+        if rule.name in self.options.disabled:
+            return Refusal("ATF321", f"GF_AUTOFUSION_DISABLE turns the rule {rule.name} off")
+        if not self.switches.is_on(rule.switch, rule.switch_kind):
+            return Refusal("ATF321", f"{rule.switch} is off in {self.switches.file}")
+        return None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An anchor that stayed as it was, and why."""
+
+    rule: Rule
+    scope: Scope
+    anchor: str
+    index: int
+    refusal: Refusal
+
+
+@dataclass
+class Findings:
+    """What the rounds of one run found."""
+
+    fusions: list[tuple[Fusion, str]] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    matched: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The optimized model (the one given, changed in place), its report document and the diagnostics of the run."""
+
+    model: onnx.ModelProto
+    report: dict[str, Any]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def toolbox(options: Options) -> Toolbox:
+    """Loads rules, kernels and switches. Raises AtcfuseError for a mistake in any of them."""
+    kernels = load_kernels(data_folder("kernels"))
+    book = load_rules([data_folder("rules"), *options.rules], kernels)
+    unknown = options.disabled - {r.name for r in book.rules}
+    if unknown:
+        name = min(unknown)
+        hint = did_you_mean(name, [r.name for r in book.rules]) or "`atcfuse rules list` shows the rules"
+        raise UsageError(error("ATF152", f"GF_AUTOFUSION_DISABLE names no rule: {name!r}", hint=hint))
+    own = {r.switch: r.switch_kind for r in book.rules}
+    switches = read_switches(options.switch_file, own) if options.switch_file else NO_SWITCHES
+    return Toolbox(book, kernels, switches, options)
+
+
+def optimize_proto(
+    proto: onnx.ModelProto, tools: Toolbox, path: Path | None = None, name: str = "model.onnx", sha256: str = ""
+) -> Result:
+    """Fuses a model in place and gives its report. `path` locates external data, `name` and `sha256` are for the report."""
+    from atcfuse.graph.dialect import to_dialect
+
+    to_dialect(proto, "portable")
+    model = Model(proto, path)
+    infer(model)
+    before = account.before(model, tools.options.assume)
+    findings = Findings()
+    for _ in range(MAX_ROUNDS):
+        if not _round(model, tools, findings):
+            break
+        known = {scope.path: scope.facts for scope in model.scopes()}
+        model = Model(proto, path)
+        infer(model, known)
+    dialect = to_dialect(proto, tools.options.dialect)
+    diagnostics = (*tools.switches.diagnostics, *dialect)
+    document = account.document(before, model, tools, findings, diagnostics, name, sha256)
+    return Result(proto, document, diagnostics)
+
+
+def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
+    """Finds, selects and applies once; False where nothing was left to apply. The last round's refusals are kept."""
+    fusions: list[Fusion] = []
+    kept: list[Kept] = []
+    for scope in model.scopes():
+        finder = RuleFinder(scope, tools.book)
+        for rule in tools.book.rules:
+            _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
+    fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
+    selection = select(fusions, lambda f: float(len(f.match.members)))
+    kept += [_lost(loser, winner) for loser, winner in selection.losers]
+    findings.kept = _one_each(kept, selection.chosen)
+    if not selection.chosen:
+        return False
+    names = Names(model)
+    shared: dict[int, dict[Built, str]] = {}
+    replacements = []
+    functions: dict[str, str] = {}
+    for fusion in selection.chosen:
+        made, name = plan(fusion, names, shared.setdefault(id(fusion.match.scope), {}))
+        replacements.append(made)
+        findings.fusions.append((fusion, name))
+        functions.setdefault(fusion.signature.overload, render(fusion.spec, fusion.signature))
+    have = {(f.name, f.overload) for f in model.proto.functions}
+    fresh = [text for overload, text in functions.items() if not any(o == overload for _, o in have)]
+    apply(model, replacements, fresh, names)
+    return True
+
+
+def _one_rule(
+    finder: RuleFinder, rule: Rule, tools: Toolbox, opset: int, fusions: list[Fusion], kept: list[Kept], found: Findings
+) -> None:
+    low, high = rule.opset
+    if not low <= opset <= high:
+        return
+    matches, misses = finder.find(rule)
+    kept += [_missed(m) for m in misses]
+    found.matched[rule.name] = found.matched.get(rule.name, 0) + len(matches)
+    off = tools.why_off(rule)
+    for match in matches:
+        ready = off or prepare(match, tools.kernels[rule.kernel])
+        if isinstance(ready, Refusal):
+            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready))
+        else:
+            fusions.append(ready)
+
+
+def _missed(miss: NearMiss) -> Kept:
+    return Kept(miss.rule, miss.scope, miss.anchor.name, miss.anchor.index, miss.refusal)
+
+
+def _lost(loser: Fusion, winner: Fusion) -> Kept:
+    reason = f"{winner.match.rule.name} at {winner.match.anchor.name!r} takes some of the same nodes and saves more"
+    match = loser.match
+    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, Refusal("ATF320", reason))
+
+
+def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
+    """One entry an anchor, the one that got deepest; none for anchors that a chosen fusion takes in."""
+    taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
+    best: dict[tuple[int, int], Kept] = {}
+    for entry in kept:
+        key = (id(entry.scope), entry.index)
+        if key in taken:
+            continue
+        if key not in best or entry.refusal.depth > best[key].refusal.depth:
+            best[key] = entry
+    return sorted(best.values(), key=lambda k: (k.scope.path, k.scope.positions[k.index]))

@@ -1,0 +1,160 @@
+"""What a graph costs as it stands: device launches and bytes that cross memory, from shapes alone.
+
+A launch is a node that runs on the device. Views move nothing, host-side shape arithmetic and what is constant when the
+model is built are counted apart. An operator reads each input once and writes each output once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from atcfuse.graph.dims import Dim, Poly, Symbol, evaluate, symbols
+from atcfuse.graph.facts import Fact
+from atcfuse.graph.index import Node, Scope
+
+Kind = Literal["launch", "view", "host"]
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+_HOST_SOURCES = frozenset({"Shape", "Size", "Constant"})
+_BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16}
+_HOST_ELEMENTS = 64
+
+
+@dataclass
+class Traffic:
+    """Counts of one graph. `unsized` are values whose size could not be computed and that count no bytes."""
+
+    launches: int = 0
+    views: int = 0
+    host: int = 0
+    ddr_bytes: int = 0
+    unsized: set[str] = field(default_factory=set)
+
+
+class Sizes:
+    """Extents for symbolic dims: what the user assumes, else 1 for batch-like names and 128 for lengths."""
+
+    BATCH, LENGTH = 1, 128
+
+    def __init__(self, assumed: Mapping[str, int]) -> None:
+        self._assumed = dict(assumed)
+        self.used: dict[str, int] = {}
+
+    def number(self, dim: Dim) -> int:
+        """The extent as a number; remembers which symbols it stood for."""
+        if not isinstance(dim, Poly):
+            return dim
+        sizes = {s.name: self._size(s) for s in symbols(dim) if not s.op}
+        return max(evaluate(dim, sizes), 0)
+
+    def _size(self, s: Symbol) -> int:
+        size = self._assumed.get(s.name)
+        if size is None:
+            name = s.name.lower()
+            size = self.BATCH if "batch" in name or name in ("b", "n") or name.endswith(".dim0") else self.LENGTH
+        self.used[s.name] = size
+        return size
+
+
+def kinds(scope: Scope) -> dict[int, Kind]:
+    """What every node of a scope is: a launch, a view, or work for the host or the converter."""
+    host_values: set[str] = set()
+    found: dict[int, Kind] = {}
+    for index in scope.order:
+        node = scope.nodes[index]
+        kind = _kind(scope, node, host_values)
+        found[index] = kind
+        if kind == "host":
+            host_values.update(node.outputs)
+    return found
+
+
+def _kind(scope: Scope, node: Node, host_values: set[str]) -> Kind:
+    if node.op in _HOST_SOURCES:
+        return "host"
+    data = [i for i in node.inputs if i]
+    known = [i in host_values or _is_constant(scope, i) for i in data]
+    if data and all(known) and not scope_bodies(scope, node):
+        small = all(_is_small(scope.fact(o)) for o in node.outputs if o)
+        if small or all(_is_constant(scope, i) or i in host_values and _is_constant(scope, i) for i in data):
+            return "host"
+    if node.op in VIEWS:
+        return "view"
+    return "launch"
+
+
+def scope_bodies(scope: Scope, node: Node) -> list[Scope]:
+    """The bodies of a control-flow node."""
+    return [body for owner, body in scope.bodies if owner is node]
+
+
+def _is_constant(scope: Scope, name: str) -> bool:
+    here: Scope | None = scope
+    while here is not None:
+        if here.defines(name):
+            return name in here.initializers or here.fact(name).array is not None
+        here = here.parent
+    return False
+
+
+def _is_small(fact: Fact) -> bool:
+    size = fact.size
+    return isinstance(size, int) and size <= _HOST_ELEMENTS
+
+
+def measure(scope: Scope, sizes: Sizes) -> Traffic:
+    """Counts a scope and the bodies in it; of the branches of an `If` the costlier one counts."""
+    total = Traffic()
+    found = kinds(scope)
+    for index, kind in found.items():
+        node = scope.nodes[index]
+        bodies = [measure(body, sizes) for body in scope_bodies(scope, node)]
+        for body in _counted(node, bodies):
+            _add(total, body)
+        if kind == "host":
+            total.host += 1
+        elif kind == "view":
+            total.views += 1
+        elif not bodies:
+            total.launches += 1
+            total.ddr_bytes += node_bytes(scope, [*node.inputs, *node.outputs], sizes, total.unsized)
+    return total
+
+
+def _counted(node: Node, bodies: list[Traffic]) -> Iterable[Traffic]:
+    if node.op == "If" and bodies:
+        return [max(bodies, key=lambda t: (t.launches, t.ddr_bytes))]
+    return bodies
+
+
+def _add(total: Traffic, part: Traffic) -> None:
+    total.launches += part.launches
+    total.views += part.views
+    total.host += part.host
+    total.ddr_bytes += part.ddr_bytes
+    total.unsized |= part.unsized
+
+
+def node_bytes(scope: Scope, names: Iterable[str], sizes: Sizes, unsized: set[str]) -> int:
+    """Bytes of the values, each named value once a mention."""
+    return sum(value_bytes(scope, n, sizes, unsized) for n in names if n)
+
+
+def element_bits(dtype: int) -> int:
+    """Bits of one element of an ONNX type; 0 for text and unknown types."""
+    return _BITS.get(dtype, 0)
+
+
+def value_bytes(scope: Scope, name: str, sizes: Sizes, unsized: set[str]) -> int:
+    """Bytes of one value, 0 (and a note in `unsized`) where its type or rank is not known."""
+    fact = scope.fact(name)
+    bits = _BITS.get(fact.dtype)
+    if bits is None or fact.shape is None:
+        unsized.add(name)
+        return 0
+    count = 1
+    for dim in fact.shape:
+        count *= sizes.number(dim)
+    return count * bits // 8

@@ -1,0 +1,194 @@
+"""From a match to what replaces it: the fused node, the standard nodes beside it, rewritten shapes. Plans, edits nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atcfuse.expr import Expr, evaluate, proved
+from atcfuse.graph.edit import Names, NewNode, Replacement
+from atcfuse.graph.index import Scope
+from atcfuse.graph.schema import signature
+from atcfuse.kernel import DOMAIN, Attribute, KernelSpec
+from atcfuse.match.find import Match
+from atcfuse.match.functions import functions_for
+from atcfuse.match.typing import type_name
+from atcfuse.match.values import Built, Refusal, Value
+from atcfuse.meaning import Signature, signature_of
+from atcfuse.safety import Extent
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A match with everything that its fused node says; not yet part of any model."""
+
+    match: Match
+    spec: KernelSpec
+    inputs: tuple[Value | Built | None, ...]
+    attributes: Mapping[str, Any]
+    signature: Signature
+
+
+def prepare(match: Match, spec: KernelSpec) -> Fusion | Refusal:
+    """The fusion that a match asks for, or why its kernel cannot do it."""
+    call = match.rule.replace.tree
+    assert isinstance(call, ast.Call)  # the loader has checked it
+    names = {"inf": float("inf"), **match.env}
+    functions = functions_for(match.scope)
+
+    def value(tree: ast.expr) -> Any:
+        expr = Expr(match.rule.replace.text, tree, match.rule.replace.span)
+        return evaluate(expr, _Bound(names), functions)
+
+    inputs = [value(a) for a in call.args]
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    given = {k.arg: value(k.value) for k in call.keywords if k.arg}
+    attributes: dict[str, Any] = {}
+    for attribute in spec.attributes:
+        converted = _converted(attribute, given.get(attribute.name, attribute.default))
+        if converted is None:
+            return Refusal("ATF313", f"{attribute.name} is not known when the model is built", match.anchor.name)
+        attributes[attribute.name] = converted
+    types = _input_types(match.scope, spec, inputs)
+    if isinstance(types, Refusal):
+        return types
+    for requirement in spec.requires:
+        if not proved(evaluate(requirement.test, _Bound({**names, **attributes}), functions)):
+            return Refusal("ATF323", requirement.reason, match.anchor.name)
+    outputs = _output_names(match, spec)
+    signature = signature_of(spec, attributes, types, outputs, match.scope.model.opset)
+    return Fusion(match, spec, tuple(inputs), attributes, signature)
+
+
+class _Bound(dict[str, Any]):
+    """Names of which those that the match did not bind are absent."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+def _converted(attribute: Attribute, value: Any) -> Any:
+    if attribute.kind == "float":
+        return float(value) if isinstance(value, (int, float)) else None
+    if attribute.kind == "int":
+        return int(value) if isinstance(value, int) else None
+    if attribute.kind == "string":
+        return str(value) if isinstance(value, str) else None
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, (int, float)) for v in value):
+        return None
+    return tuple(float(v) for v in value) if attribute.kind == "floats" else tuple(int(v) for v in value)
+
+
+def _input_types(scope: Scope, spec: KernelSpec, inputs: Sequence[Any]) -> dict[str, int] | Refusal:
+    types: dict[str, int] = {}
+    for operand, value in zip(spec.inputs, inputs, strict=False):
+        if value is None:
+            if not operand.optional:
+                return Refusal("ATF317", f"{spec.op} needs the input {operand.name}", spec.op)
+            continue
+        dtype = scope.fact(_root(value)).dtype
+        if dtype not in operand.types:
+            return Refusal("ATF305", f"{spec.op} does not take {operand.name} in {type_name(dtype)}", _root(value))
+        types[operand.name] = dtype
+    return types
+
+
+def _root(value: Value | Built) -> str:
+    while isinstance(value, Built):
+        value = value.inputs[0]
+    return str(value)
+
+
+def _output_names(match: Match, spec: KernelSpec) -> list[str]:
+    """The kernel's names for the outputs made; one that is made only if used is the kernel's last."""
+    required = [o for o in match.rule.outputs if not o.if_used]
+    names = [o.name for o in spec.outputs[: len(required)]]
+    return names + [o.name for o in spec.outputs[-1:]] * (len(match.outputs) - len(required))
+
+
+def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replacement, str]:
+    """The replacement that carries a fusion out, and the fused node's name.
+
+    `shared` holds the standard nodes made so far in the scope, so that layers share the sum of two masks.
+    """
+    match = fusion.match
+    made: list[NewNode] = []
+    inputs = [_operand(match.scope, v, names, shared, made) for v in fusion.inputs]
+    name = names.fresh(_node_name(match.anchor.proto.name, fusion.spec.op))
+    made.append(
+        NewNode(
+            fusion.spec.op,
+            name,
+            tuple(inputs),
+            match.outputs,
+            tuple(fusion.attributes.items()),
+            DOMAIN,
+            fusion.signature.overload,
+            match.anchor.index,
+        )
+    )
+    rewrites = {index: _shape_nodes(match.scope, index, extents, names) for index, extents in match.shapes.items()}
+    return Replacement(match.scope, match.members, tuple(made), rewrites), name
+
+
+def _node_name(anchor: str, op: str) -> str:
+    """The fused node's name in the anchor's name scope."""
+    head, slash, _ = anchor.rpartition("/")
+    return f"{head}{slash}{op}" if slash else f"{op}_{anchor}" if anchor else op
+
+
+def _operand(
+    scope: Scope, value: Value | Built | None, names: Names, shared: dict[Built, str], made: list[NewNode]
+) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Value):
+        return str(value)
+    if value not in shared:
+        inputs: list[str | tuple[int, ...]] = [_operand(scope, i, names, shared, made) for i in value.inputs]
+        attributes: list[tuple[str, Any]] = []
+        for key, setting in value.attributes:
+            if _is_input(scope, value.op, key):
+                inputs.append(setting)
+            else:
+                attributes.append((key, setting))
+        output = names.fresh(f"{_root(value)}/{value.op}")
+        made.append(NewNode(value.op, names.fresh(f"{output}_node"), tuple(inputs), (output,), tuple(attributes)))
+        shared[value] = output
+    return shared[value]
+
+
+def _is_input(scope: Scope, op: str, parameter: str) -> bool:
+    known = signature(op, scope.model.opset)
+    return known is not None and parameter in known.inputs
+
+
+def _shape_nodes(scope: Scope, index: int, extents: tuple[Extent, ...], names: Names) -> tuple[NewNode, ...]:
+    """Nodes that give a Shape node's result without its operand."""
+    node = scope.nodes[index]
+    start, end = node.attributes.get("start", 0), node.attributes.get("end")
+    wanted = extents[start:end]
+    base = node.outputs[0]
+    made: list[NewNode] = []
+    parts: list[str | tuple[int, ...]] = []
+    whole: dict[str, str] = {}
+    for extent in wanted:
+        if isinstance(extent, int):
+            parts.append((extent,))
+            continue
+        value, axis = extent
+        if value not in whole:
+            whole[value] = names.fresh(f"{base}/Shape")
+            made.append(NewNode("Shape", names.fresh(f"{whole[value]}_node"), (value,), (whole[value],)))
+        part = names.fresh(f"{base}/Gather")
+        attributes = (("axis", 0),)
+        made.append(NewNode("Gather", names.fresh(f"{part}_node"), (whole[value], (axis,)), (part,), attributes))
+        parts.append(part)
+    made.append(NewNode("Concat", node.name, tuple(parts), (base,), (("axis", 0),), like=index))
+    return tuple(made)

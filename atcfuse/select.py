@@ -1,0 +1,156 @@
+"""Which of the fusions that overlap are carried out: the set with the largest total gain.
+
+Each group of overlapping fusions is solved exactly up to `EXACT` members, beyond that by the better of two greedy
+orders, so never worse than taking fusions in topological order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from atcfuse.match.find import Match
+from atcfuse.rewrite import Fusion
+
+EXACT = 20
+_LEVELS = {"constant": 0, "elementwise": 1, "pattern": 2, "graph": 3}
+
+Gain = Callable[[Fusion], float]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The fusions chosen, in node order, and for every other one the chosen fusion that it overlaps."""
+
+    chosen: tuple[Fusion, ...]
+    losers: tuple[tuple[Fusion, Fusion], ...]
+
+
+def select(fusions: Sequence[Fusion], gain: Gain) -> Selection:
+    """Chooses fusions that share no node; ties go to the higher level, then to the earlier anchor."""
+    overlaps = _overlaps(fusions)
+    chosen: set[int] = set()
+    for group in _groups(overlaps):
+        chosen.update(_best(group, overlaps, fusions, gain))
+    chosen = _acyclic(chosen, fusions)
+    losers = tuple(
+        (fusions[i], fusions[min(hit)])
+        for i in range(len(fusions))
+        if i not in chosen and (hit := overlaps[i] & chosen)
+    )
+    return Selection(tuple(fusions[i] for i in sorted(chosen)), losers)
+
+
+def _overlaps(fusions: Sequence[Fusion]) -> list[set[int]]:
+    owners: dict[tuple[int, int], list[int]] = {}
+    for i, fusion in enumerate(fusions):
+        for member in fusion.match.members:
+            owners.setdefault((id(fusion.match.scope), member), []).append(i)
+    overlaps: list[set[int]] = [set() for _ in fusions]
+    for sharing in owners.values():
+        for i in sharing:
+            overlaps[i].update(j for j in sharing if j != i)
+    return overlaps
+
+
+def _groups(overlaps: Sequence[set[int]]) -> list[list[int]]:
+    seen: set[int] = set()
+    groups: list[list[int]] = []
+    for start in range(len(overlaps)):
+        if start in seen:
+            continue
+        stack, group = [start], []
+        seen.add(start)
+        while stack:
+            here = stack.pop()
+            group.append(here)
+            fresh = overlaps[here] - seen
+            seen |= fresh
+            stack.extend(sorted(fresh))
+        groups.append(sorted(group))
+    return groups
+
+
+def _best(group: list[int], overlaps: Sequence[set[int]], fusions: Sequence[Fusion], gain: Gain) -> set[int]:
+    if len(group) == 1:
+        return set(group)
+    # A higher level only breaks ties: it weighs less than the least difference in gain.
+    worth = {i: gain(fusions[i]) + 1e-6 * _LEVELS[fusions[i].match.rule.level] for i in group}
+    if len(group) <= EXACT:
+        return _exact(group, overlaps, worth)
+    orders = (sorted(group, key=lambda i: (-worth[i], i)), group)
+    return max((_greedy(order, overlaps) for order in orders), key=lambda s: sum(worth[i] for i in s))
+
+
+def _greedy(order: Sequence[int], overlaps: Sequence[set[int]]) -> set[int]:
+    taken: set[int] = set()
+    for i in order:
+        if not overlaps[i] & taken:
+            taken.add(i)
+    return taken
+
+
+def _exact(group: list[int], overlaps: Sequence[set[int]], worth: dict[int, float]) -> set[int]:
+    """Branch and bound: the likeliest first, cut where even taking everything left cannot beat the best."""
+    order = sorted(group, key=lambda i: (-worth[i], i))
+    best: tuple[float, set[int]] = (-1.0, set())
+    stack: list[tuple[int, float, frozenset[int]]] = [(0, 0.0, frozenset())]
+    rest = [sum(worth[i] for i in order[k:]) for k in range(len(order) + 1)]
+    while stack:
+        at, total, taken = stack.pop()
+        if total > best[0]:
+            best = (total, set(taken))
+        if at == len(order) or total + rest[at] <= best[0]:
+            continue
+        i = order[at]
+        stack.append((at + 1, total, taken))
+        if not overlaps[i] & taken:
+            stack.append((at + 1, total + worth[i], taken | {i}))
+    return best[1]
+
+
+def _acyclic(chosen: set[int], fusions: Sequence[Fusion]) -> set[int]:
+    """Drops fusions until contracting all of them at once closes no cycle (each alone never does)."""
+    kept = set(chosen)
+    while True:
+        guilty = _on_cycle(sorted(kept), fusions)
+        if guilty is None:
+            return kept
+        kept.discard(guilty)
+
+
+def _on_cycle(chosen: Sequence[int], fusions: Sequence[Fusion]) -> int | None:
+    """The last fusion on a cycle of the graph in which every chosen fusion is one node, or None."""
+    several = [i for i in chosen if len(fusions[i].match.outputs) > 1]
+    for scope_id in {id(fusions[i].match.scope) for i in several}:
+        mine = [i for i in chosen if id(fusions[i].match.scope) == scope_id]
+        stuck = _stuck([fusions[i].match for i in mine])
+        if stuck:
+            return max(mine[k] for k in stuck)
+    return None
+
+
+def _stuck(matches: Sequence[Match]) -> set[int]:
+    """Positions of the matches that a topological sort of the contracted graph never reaches."""
+    scope = matches[0].scope
+    owner = {member: -1 - k for k, match in enumerate(matches) for member in match.members}
+    readers: dict[int, set[int]] = {}
+    waiting: dict[int, int] = {}
+    for node in scope.nodes:
+        here = owner.get(node.index, node.index)
+        waiting.setdefault(here, 0)
+        for value in node.outputs:
+            for reader in scope.readers(value):
+                there = owner.get(reader.index, reader.index)
+                if there != here and there not in readers.setdefault(here, set()):
+                    readers[here].add(there)
+                    waiting[there] = waiting.get(there, 0) + 1
+    ready = [i for i, count in waiting.items() if not count]
+    while ready:
+        here = ready.pop()
+        del waiting[here]
+        for there in readers.get(here, ()):
+            waiting[there] -= 1
+            if not waiting[there]:
+                ready.append(there)
+    return {-1 - i for i in waiting if i < 0}
