@@ -4,6 +4,7 @@
 #include "kernels/layer_norm.cpp"
 #include "kernels/linear.cpp"
 #include "kernels/softmax.cpp"
+#include "kernels/units.cpp"
 
 #include "harness.h"
 
@@ -60,7 +61,8 @@ void runSoftmax(twin::Harness& h, const Arguments& a)
     h.launch("softmax", softmax, a.blocks, h.input("x", a.path("x")), y, nullptr, h.tiling(tiling));
 }
 
-/// NUMBERS: rows, n, k, rows a task, base m n k, whole K in one step, iterateOrder, stepM, stepN, transposed, bias, blockwise
+/// NUMBERS: rows, n, k, rows a task, base m n k, whole K in one step, iterateOrder, stepM, stepN, transposed, bias,
+/// blockwise
 void runLinear(twin::Harness& h, const Arguments& a)
 {
     const int32_t rows = a.integer(0), n = a.integer(1), k = a.integer(2), task = a.integer(3);
@@ -104,6 +106,25 @@ void runAttention(twin::Harness& h, const Arguments& a)
              h.tiling(t));
 }
 
+/// NUMBERS: unit, count, scalar, 1 for half
+void runUnits(twin::Harness& h, const Arguments& a)
+{
+    const UnitTiling tiling{a.integer(0), a.integer(1), static_cast<float>(a.numbers.at(2))};
+    const uint64_t bytes = tiling.count * (a.integer(3) != 0 ? sizeof(half) : sizeof(float));
+    GM_ADDR y = h.output("y", bytes);
+    h.tilingKey(static_cast<uint64_t>(a.integer(3)));
+    h.launch("units", units, 1, h.input("x", a.path("x")), h.input("z", a.path("z")), y, nullptr, h.tiling(tiling));
+}
+
+/// NUMBERS: rounding mode, count, tiling key of the type pair, bytes of a result
+void runCasts(twin::Harness& h, const Arguments& a)
+{
+    const CastTiling tiling{a.integer(0), a.integer(1)};
+    GM_ADDR y = h.output("y", static_cast<uint64_t>(tiling.count) * static_cast<uint64_t>(a.integer(3)));
+    h.tilingKey(static_cast<uint64_t>(a.integer(2)));
+    h.launch("casts", casts, 1, h.input("x", a.path("x")), y, nullptr, h.tiling(tiling));
+}
+
 }  // namespace
 
 int main(int argc, char** argv)
@@ -118,7 +139,7 @@ int main(int argc, char** argv)
     }
     const std::map<std::string, void (*)(twin::Harness&, const Arguments&)> kernels = {
         {"add", runAdd}, {"layer_norm", runLayerNorm}, {"softmax", runSoftmax}, {"linear", runLinear},
-        {"attention", runAttention}};
+        {"attention", runAttention}, {"units", runUnits}, {"casts", runCasts}};
     twin::Harness harness(kSoc);
     kernels.at(arguments.kernel)(harness, arguments);
     if (arguments.kernel != "linear") {  // its rows have gaps that nobody writes

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,53 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from twin_programs import COMPILER, FLAGS, ROOT, SOC, SOURCES, built, execute, needs_compiler, run
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT / "tests" / "twin"
-COMPILER = shutil.which("g++")
-FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{ROOT / 'kernels' / 'twin'}"]
-SOC = {2201: "Ascend910B1", 2002: "Ascend310P3"}
 VIOLATION = re.compile(
     r"twin: (?P<file>[^:]+):(?P<line>\d+): kernel (?P<kernel>.+), block (?P<block>-?\d+): rule (?P<rule>[\w-]+): "
 )
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="the twin needs g++")
-
-
-@dataclass(frozen=True)
-class Programs:
-    run: Path
-    broken: dict[int, Path]
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    build = tmp_path_factory.mktemp("twin")
-    jobs = {
-        build / "broken2201": (SOURCES / "broken" / "main.cpp", 2201),
-        build / "run": (SOURCES / "run.cpp", 2201),
-        build / "broken2002": (SOURCES / "broken" / "main.cpp", 2002),
-    }
-
-    def build_one(target: Path) -> None:
-        source, arch = jobs[target]
-        command = [str(COMPILER), *FLAGS, f"-D__NPU_ARCH__={arch}", str(source), "-o", str(target)]
-        subprocess.run(command, check=True, cwd=SOURCES)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(build_one, jobs))
-    return Programs(build / "run", {2201: build / "broken2201", 2002: build / "broken2002"})
-
-
-def execute(programs: Programs, directory: Path, kernel: str, blocks: int, numbers: list[float],
-            **inputs: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-    """Runs a test kernel and gives the bytes of its output y and the report."""
-    for name, value in inputs.items():
-        value.tofile(directory / f"{name}.bin")
-    command = [str(programs.run), kernel, str(directory), str(blocks), *map(str, numbers)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return np.fromfile(directory / "y.bin", np.uint8), json.loads((directory / "report.json").read_text())
+pytestmark = needs_compiler
 
 
 def traffic(report: dict[str, Any], name: str) -> dict[str, int]:
@@ -70,10 +28,10 @@ def traffic(report: dict[str, Any], name: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("total", "tile", "blocks"), [(5001, 512, 3), (16, 16, 1), (4096, 1024, 4)])
-def test_add_is_exact_and_moves_each_byte_once(programs, tmp_path, total, tile, blocks):
+def test_add_is_exact_and_moves_each_byte_once(tmp_path, total, tile, blocks):
     rng = np.random.default_rng(total)
     a, b = (rng.normal(size=total).astype(np.float16) for _ in range(2))
-    y, report = execute(programs, tmp_path, "add", blocks, [total, tile], a=a, b=b)
+    y, report = execute(tmp_path, "add", blocks, [total, tile], a=a, b=b)
     assert np.array_equal(y.view(np.float16), a + b)
     assert report["tensor_bytes_read"] == 2 * total * 2
     assert report["tensor_bytes_written"] == total * 2
@@ -83,20 +41,20 @@ def test_add_is_exact_and_moves_each_byte_once(programs, tmp_path, total, tile, 
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(37, 773), (5, 64), (3, 7), (4, 4099)])
-def test_layer_norm_agrees_with_numpy(programs, tmp_path, rows, columns):
+def test_layer_norm_agrees_with_numpy(tmp_path, rows, columns):
     rng = np.random.default_rng(columns)
     x = (rng.normal(size=(rows, columns)) + 5).astype(np.float16)
     gamma, beta = (rng.normal(size=columns).astype(np.float32) for _ in range(2))
-    y, _ = execute(programs, tmp_path, "layer_norm", 4, [rows, columns, 1e-5], x=x, gamma=gamma, beta=beta)
+    y, _ = execute(tmp_path, "layer_norm", 4, [rows, columns, 1e-5], x=x, gamma=gamma, beta=beta)
     wide = x.astype(np.float64)
     expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5) * gamma + beta
     assert np.allclose(y.view(np.float16).reshape(rows, columns), expected, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize(("rows", "columns", "tile_rows"), [(37, 100, 16), (9, 64, 8), (5, 333, 8), (1, 1, 8)])
-def test_softmax_from_basic_instructions_agrees_with_numpy(programs, tmp_path, rows, columns, tile_rows):
+def test_softmax_from_basic_instructions_agrees_with_numpy(tmp_path, rows, columns, tile_rows):
     x = np.random.default_rng(rows).normal(size=(rows, columns)).astype(np.float32) * 3
-    y, report = execute(programs, tmp_path, "softmax", 2, [rows, columns, tile_rows], x=x)
+    y, report = execute(tmp_path, "softmax", 2, [rows, columns, tile_rows], x=x)
     e = np.exp(x - x.max(1, keepdims=True))
     assert np.allclose(y.view(np.float32).reshape(rows, columns), e / e.sum(1, keepdims=True), atol=1e-6)
     assert report["tensor_bytes_read"] == report["tensor_bytes_written"] == rows * columns * 4
@@ -132,12 +90,12 @@ class Linear:
     Linear(130, 130, 65, 130, (64, 32, 48), order=1, step_m=2, step_n=1),
     Linear(130, 130, 65, 130, (64, 32, 48), whole_k=True, step_n=3, blockwise=True),
 ])
-def test_matmul_with_tails_strides_transposes_and_bias(programs, tmp_path, case):
+def test_matmul_with_tails_strides_transposes_and_bias(tmp_path, case):
     rng = np.random.default_rng(case.n)
     x = rng.normal(size=(case.rows, case.k + 3)).astype(np.float16)
     w = rng.normal(size=(case.n, case.k) if case.transposed else (case.k, case.n)).astype(np.float16)
     bias = rng.normal(size=case.n).astype(np.float32)
-    y, _ = execute(programs, tmp_path, "linear", 2, case.numbers(), x=x, w=w, bias=bias)
+    y, _ = execute(tmp_path, "linear", 2, case.numbers(), x=x, w=w, bias=bias)
     pitch = case.n + 5
     rows = np.concatenate([y, np.full(5 * 4, 0xFF, np.uint8)]).view(np.uint32).reshape(case.rows, pitch)
     assert (rows[:, case.n:] == 0xFFFFFFFF).all()
@@ -152,10 +110,10 @@ def test_matmul_with_tails_strides_transposes_and_bias(programs, tmp_path, case)
     (Linear(256, 512, 256, 256, (64, 128, 64), whole_k=True), 786_432),
     (Linear(256, 512, 256, 256, (64, 128, 64), whole_k=True, order=1, step_m=4), 393_216),
 ])
-def test_matmul_reads_follow_what_stays_in_l1(programs, tmp_path, case, expected):
+def test_matmul_reads_follow_what_stays_in_l1(tmp_path, case, expected):
     x = np.ones((case.rows, case.k + 3), np.float16)
     w = np.ones((case.k, case.n), np.float16)
-    _, report = execute(programs, tmp_path, "linear", 2, case.numbers(), x=x, w=w)
+    _, report = execute(tmp_path, "linear", 2, case.numbers(), x=x, w=w)
     assert traffic(report, "x")["read_by_cube"] + traffic(report, "w")["read_by_cube"] == expected
     assert traffic(report, "y")["written_by_cube"] == case.rows * case.n * 4
     # one task: SetOrgShape and IterateAll; End on each of the four vector cores
@@ -183,12 +141,12 @@ def attention_reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int,
     (1, 70, 300, 24, 32, True),
     (3, 1, 200, 128, 16, False),
 ])
-def test_flash_attention_agrees_with_numpy_and_with_the_byte_formula(programs, tmp_path, heads, queries, keys, dim, m,
+def test_flash_attention_agrees_with_numpy_and_with_the_byte_formula(tmp_path, heads, queries, keys, dim, m,
                                                                      causal):
     n = 128
     rng = np.random.default_rng(queries)
     q, k, v = (rng.normal(size=(length, heads * dim)).astype(np.float16) for length in (queries, keys, keys))
-    y, report = execute(programs, tmp_path, "attention", 2, [heads, queries, keys, dim, m, n, int(causal), dim**-0.5],
+    y, report = execute(tmp_path, "attention", 2, [heads, queries, keys, dim, m, n, int(causal), dim**-0.5],
                         q=q, k=k, v=v)
     expected = attention_reference(q, k, v, heads, causal)
     assert np.allclose(y.view(np.float16).reshape(queries, heads * dim), expected, atol=2e-3)
@@ -212,11 +170,32 @@ def test_flash_attention_agrees_with_numpy_and_with_the_byte_formula(programs, t
     assert report["messages"] == 2 * visits + 4 * 4
 
 
+@pytest.mark.parametrize(("rows", "total", "k", "n", "p"), [
+    (32, 96, 48, 64, 32), (16, 16, 16, 16, 16), (48, 96, 64, 32, 80),
+])
+def test_310p_keeps_the_intermediate_on_chip(tmp_path, rows, total, k, n, p):
+    rng = np.random.default_rng(total)
+    x, w1, w2 = (rng.normal(size=shape).astype(np.float16) for shape in ((total, k), (k, n), (n, p)))
+    for name, value in (("x", x), ("w1", w1), ("w2", w2)):
+        value.tofile(tmp_path / f"{name}.bin")
+    command = [str(built().run310p), str(tmp_path), "2", *map(str, (rows, total, k, n, p))]
+    done = run(command)
+    assert done.returncode == 0, done.stderr
+    y = np.fromfile(tmp_path / "y.bin", np.float32).reshape(total, p)
+    between = (x.astype(np.float32) @ w1.astype(np.float32)).astype(np.float16)
+    assert np.allclose(y, between.astype(np.float64) @ w2, atol=0.05)
+    report = json.loads((tmp_path / "report.json").read_text())
+    tasks = total // rows
+    assert report["tensor_bytes_read"] == 2 * (total * k + tasks * (k * n + n * p))
+    assert report["tensor_bytes_written"] == 4 * total * p
+    assert report["workspace_bytes_read"] == report["workspace_bytes_written"] == report["message_bytes"] == 0
+
+
 # --- broken kernels --------------------------------------------------------------------------------------------------
 
 
 def listed(program: Path) -> list[tuple[str, str]]:
-    text = subprocess.run([str(program), "--list"], capture_output=True, text=True, check=True).stdout
+    text = run([str(program), "--list"]).stdout
     return [(line.split()[0], line.split()[1]) for line in text.splitlines()]
 
 
@@ -226,20 +205,20 @@ def marked(match: re.Match[str]) -> bool:
     return source.read_text().splitlines()[int(match["line"]) - 1].rstrip().endswith("// caught")
 
 
-@pytest.mark.parametrize(("arch", "at_least"), [(2201, 100), (2002, 4)])
-def test_every_broken_kernel_is_stopped_by_its_rule_and_its_repair_passes(programs, arch, at_least):
-    program = programs.broken[arch]
+@pytest.mark.parametrize(("arch", "at_least"), [(2201, 130), (2002, 14)])
+def test_every_broken_kernel_is_stopped_by_its_rule_and_its_repair_passes(arch, at_least):
+    program = built().broken[arch]
     names = listed(program)
     assert len(names) >= at_least
     wrong = []
     for name, rule in names:
-        broken = subprocess.run([str(program), name, "broken", SOC[arch]], capture_output=True, text=True)
+        broken = run([str(program), name, "broken", SOC[arch]])
         match = VIOLATION.match(broken.stderr)
         if broken.returncode != 3 or match is None or match["rule"] != rule or match["kernel"] != name:
             wrong.append(f"{name}: expected {rule}, got {broken.returncode} {broken.stderr}")
         elif not marked(match):
             wrong.append(f"{name}: reported at another line: {broken.stderr}")
-        fixed = subprocess.run([str(program), name, "fixed", SOC[arch]], capture_output=True, text=True)
+        fixed = run([str(program), name, "fixed", SOC[arch]])
         if fixed.returncode != 0:
             wrong.append(f"{name} repaired: {fixed.stderr}")
     assert not wrong, "\n".join(wrong)
@@ -253,8 +232,8 @@ def test_every_broken_kernel_is_stopped_by_its_rule_and_its_repair_passes(progra
     ("missing_file", 4, "cannot read no/such/file.bin"),
     ("workspace_without_system_part", 4, "the system part alone takes"),
 ])
-def test_mistakes_around_a_kernel(programs, what, code, text):
-    done = subprocess.run([str(programs.broken[2201]), "around", what], capture_output=True, text=True)
+def test_mistakes_around_a_kernel(what, code, text):
+    done = run([str(built().broken[2201]), "around", what])
     assert done.returncode == code
     assert text in done.stderr
 
@@ -265,17 +244,17 @@ def test_what_is_not_modelled_does_not_compile():
 
     def compiles(case: int) -> bool:
         command = [str(COMPILER), *FLAGS, "-fsyntax-only", f"-DCASE={case}", str(source)]
-        return subprocess.run(command, capture_output=True).returncode == 0
+        return run(command).returncode == 0
 
     with ThreadPoolExecutor(2) as pool:
         outcome = list(pool.map(compiles, cases))
     assert outcome == [True] + [False] * (len(cases) - 1)
 
 
-def test_rules_named_in_the_source_all_have_a_broken_kernel(programs):
+def test_rules_named_in_the_source_all_have_a_broken_kernel():
     """A rule without a case would be a promise nobody checked."""
     headers = "".join(path.read_text() for path in sorted((ROOT / "kernels" / "twin").rglob("*.h")))
     rules = set(re.findall(r'fail\([^;]*?"([a-z0-9]+(?:-[a-z0-9]+)+|mask|repeat|stride|count|overlap)"', headers))
-    covered = {rule for program in programs.broken.values() for _, rule in listed(program)}
+    covered = {rule for program in built().broken.values() for _, rule in listed(program)}
     covered |= {"device-unsupported", "outside-kernel", "output-unwritten"}
     assert rules - covered == set()

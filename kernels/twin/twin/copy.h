@@ -130,7 +130,8 @@ void moveUb(Instruction& instruction, const AscendC::LocalTensor<T>& dst, const 
     }
 }
 
-template <typename T> constexpr bool isCopyable = std::is_same_v<T, half> || std::is_same_v<T, bfloat16_t> || (std::is_arithmetic_v<T> && sizeof(T) <= 4);
+template <typename T>
+constexpr bool isCopyable = isOneOf<T, half, bfloat16_t> || (std::is_arithmetic_v<T> && sizeof(T) <= 4);
 
 }  // namespace twin
 

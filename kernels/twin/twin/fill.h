@@ -27,7 +27,11 @@ void axpy(Instruction& instruction, const Shape& shape, const std::array<Operand
     });
 }
 
-template <typename T> constexpr bool isDuplicable = isArithmetic<T> || isInt16<T> || std::is_same_v<T, uint32_t> || std::is_same_v<T, bfloat16_t>;
+template <typename T>
+constexpr bool isDuplicable = isArithmetic<T> || isInt16<T> || isOneOf<T, uint32_t, bfloat16_t>;
+
+template <typename T, typename U>
+constexpr bool axpyExists = isFloating<T> && (isOneOf<U, T> || (isOneOf<T, float> && isOneOf<U, half>));
 
 /// Rounds to an integer value. CAST_ODD does not exist for integers.
 inline double roundTo(double value, RoundMode mode)
@@ -71,12 +75,10 @@ D castTo(S value, RoundMode mode, const Instruction& instruction)
 /// The type pairs of Cast that are modelled.
 template <typename D, typename S>
 constexpr bool castExists =
-    (std::is_same_v<D, float> && (std::is_same_v<S, half> || std::is_same_v<S, bfloat16_t> || std::is_same_v<S, int32_t> || std::is_same_v<S, int16_t>)) ||
-    (std::is_same_v<D, half> && (std::is_same_v<S, float> || std::is_same_v<S, uint8_t> || std::is_same_v<S, int8_t> || std::is_same_v<S, int16_t>)) ||
-    (std::is_same_v<D, bfloat16_t> && std::is_same_v<S, float>) ||
-    (std::is_same_v<D, int32_t> && (std::is_same_v<S, float> || std::is_same_v<S, half>)) ||
-    (std::is_same_v<D, int16_t> && (std::is_same_v<S, float> || std::is_same_v<S, half>)) ||
-    ((std::is_same_v<D, uint8_t> || std::is_same_v<D, int8_t>) && std::is_same_v<S, half>);
+    (isOneOf<D, float> && isOneOf<S, half, bfloat16_t, int32_t, int16_t>) ||
+    (isOneOf<D, half> && isOneOf<S, float, uint8_t, int8_t, int16_t>) ||
+    (isOneOf<D, bfloat16_t> && isOneOf<S, float>) || (isOneOf<D, int32_t, int16_t> && isOneOf<S, float, half>) ||
+    (isOneOf<D, uint8_t, int8_t> && isOneOf<S, half>);
 
 /// Exact conversions take CAST_NONE only; conversions to integers must name a rounding.
 template <typename D, typename S>
@@ -160,12 +162,22 @@ template <typename T, typename U>
 void Axpy(const LocalTensor<T>& dst, const LocalTensor<U>& src, const U& scalarValue, const int32_t& count,
           At at = At::here())
 {
-    static_assert(twin::isFloating<T> && (std::is_same_v<T, U> || (std::is_same_v<T, float> && std::is_same_v<U, half>)),
-                  "Axpy has no such element types");
+    static_assert(twin::axpyExists<T, U>, "Axpy has no such element types");
     TWIN_COUNT("Axpy");
     twin::Instruction instruction("Axpy", twin::Pipe::V, at);
     twin::axpy<T, U>(instruction, twin::Shape::counted(count, at, "Axpy"),
                      twin::operands2(dst, src, UnaryRepeatParams(), instruction), scalarValue);
+}
+
+template <typename T, typename U>
+void Axpy(const LocalTensor<T>& dst, const LocalTensor<U>& src, const U& scalarValue, uint64_t mask,
+          twin::Narrow<uint8_t> repeatTime, const UnaryRepeatParams& params, At at = At::here())
+{
+    static_assert(twin::axpyExists<T, U>, "Axpy has no such element types");
+    TWIN_COUNT("Axpy");
+    twin::Instruction instruction("Axpy", twin::Pipe::V, at);
+    twin::axpy<T, U>(instruction, twin::Shape::masked(mask, repeatTime, twin::lanesOf<T>, at, "Axpy"),
+                     twin::operands2(dst, src, params, instruction), scalarValue);
 }
 
 template <typename D, typename S>
@@ -204,7 +216,8 @@ void Brcb(const LocalTensor<T>& dst, const LocalTensor<T>& src, twin::Narrow<uin
     }
     if (!params.dstBlkStride.fits() || !params.dstRepStride.fits() || params.dstBlkStride.raw() < 1) {
         twin::fail(at, "stride", "Brcb: block stride %lld, repeat stride %lld",
-                   static_cast<long long>(params.dstBlkStride.raw()), static_cast<long long>(params.dstRepStride.raw()));
+                   static_cast<long long>(params.dstBlkStride.raw()),
+                   static_cast<long long>(params.dstRepStride.raw()));
     }
     const int64_t blocks = params.dstBlkStride.raw() * 7 + params.dstRepStride.raw() * (repeatTime.raw() - 1) + 1;
     if (repeatTime.raw() > 1 && params.dstBlkStride.raw() == 1 && params.dstRepStride.raw() < 8) {

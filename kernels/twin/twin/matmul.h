@@ -1,74 +1,7 @@
-// The Matmul object with operands in global memory, run at once and to the end inside the calling core.
+// The Matmul object, run at once and to the end inside the calling core.
 #pragma once
 
-#include "matmul_rules.h"
-#include "vector.h"
-
-namespace AscendC {
-
-enum class CubeFormat : uint8_t { ND, NZ };
-
-template <TPosition Position, CubeFormat Format, typename Element, bool Transposable = false>
-struct MatmulType {
-    static constexpr TPosition pos = Position;
-    static constexpr CubeFormat format = Format;
-    static constexpr bool isTrans = Transposable;
-    using T = Element;
-};
-
-}  // namespace AscendC
-
-namespace twin {
-
-using AscendC::GlobalTensor;
-
-/// Rows of a matrix in global memory as dense floats; every row is checked and recorded.
-template <typename T>
-std::vector<float> gather(Instruction& instruction, const GlobalTensor<T>& tensor, int64_t rows, int64_t columns,
-                          int64_t stride)
-{
-    std::vector<float> values(static_cast<size_t>(rows * columns));
-    const uint64_t bytes = static_cast<uint64_t>(columns) * sizeof(T);
-    for (int64_t row = 0; row < rows; ++row) {
-        uint64_t offset = 0;
-        GlobalMemory& memory = tensor.locate(static_cast<uint64_t>(row * stride) * sizeof(T), bytes, instruction, offset);
-        instruction.checkGmRead(memory, offset, bytes);
-        instruction.noteGmRead(memory, offset, bytes);
-        const T* from = reinterpret_cast<const T*>(memory.data + offset);
-        std::copy(from, from + columns, values.begin() + row * columns);
-    }
-    return values;
-}
-
-inline std::vector<float> transposed(const std::vector<float>& from, int64_t rows, int64_t columns)
-{
-    std::vector<float> to(from.size());
-    for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t c = 0; c < columns; ++c) {
-            to[static_cast<size_t>(c * rows + r)] = from[static_cast<size_t>(r * columns + c)];
-        }
-    }
-    return to;
-}
-
-template <typename T>
-void charge(const GlobalTensor<T>& tensor, const Instruction& instruction, uint64_t elements)
-{
-    uint64_t offset = 0;
-    tensor.locate(0, sizeof(T), instruction, offset).traffic.readByCube += elements * sizeof(T);
-}
-
-/// The element-type combinations of half, bfloat16 and float.
-template <typename A, typename B, typename C, typename Bias>
-constexpr bool matmulExists =
-    std::is_same_v<A, B> &&
-    ((std::is_same_v<A, half> && (std::is_same_v<C, half> || std::is_same_v<C, float>) &&
-      (std::is_same_v<Bias, half> || std::is_same_v<Bias, float>)) ||
-     (std::is_same_v<A, bfloat16_t> && (std::is_same_v<C, bfloat16_t> || std::is_same_v<C, float>) &&
-      std::is_same_v<Bias, float>) ||
-     (std::is_same_v<A, float> && std::is_same_v<C, float> && std::is_same_v<Bias, float>));
-
-}  // namespace twin
+#include "matmul_operand.h"
 
 namespace AscendC {
 
@@ -78,11 +11,13 @@ class Matmul {
     using B = typename BType::T;
     using C = typename CType::T;
     using Bias = typename BiasType::T;
-    static_assert(AType::pos == TPosition::GM && BType::pos == TPosition::GM && CType::pos == TPosition::GM,
-                  "the twin models Matmul operands in global memory");
-    static_assert(AType::format == CubeFormat::ND && BType::format == CubeFormat::ND && CType::format == CubeFormat::ND,
-                  "the twin models ND operands");
+    static_assert(twin::placeExists<AType> && twin::placeExists<BType> && twin::placeExists<CType>,
+                  "no such operand place on this chip: ND in global memory; on 310P also NZ there and in UB");
+    static_assert(twin::inGm<BiasType> && BiasType::format == CubeFormat::ND, "a bias lies in global memory");
+    static_assert(!twin::inGm<CType> || CType::format == CubeFormat::ND, "results in global memory are ND");
     static_assert(twin::matmulExists<A, B, C, Bias>, "the cube has no such combination of element types");
+    using TensorA = twin::MatmulTensor<AType>;
+    using TensorB = twin::MatmulTensor<BType>;
 
 public:
     void SetOrgShape(int m, int n, int k, At at = At::here()) { setOrgShape({m, n, k, k, n}, at); }
@@ -114,7 +49,7 @@ public:
         s.singleK = k == -1 ? s.singleK : k;
     }
 
-    void SetTensorA(const GlobalTensor<A>& tensor, bool isTransposeA = false, At at = At::here())
+    void SetTensorA(const TensorA& tensor, bool isTransposeA = false, At at = At::here())
     {
         TWIN_COUNT("Matmul.SetTensorA");
         twin::MatmulState& s = state(at);
@@ -125,7 +60,7 @@ public:
         s.iterating = false;
     }
 
-    void SetTensorB(const GlobalTensor<B>& tensor, bool isTransposeB = false, At at = At::here())
+    void SetTensorB(const TensorB& tensor, bool isTransposeB = false, At at = At::here())
     {
         TWIN_COUNT("Matmul.SetTensorB");
         twin::MatmulState& s = state(at);
@@ -152,14 +87,24 @@ public:
         state(at).biasDecided = true;
     }
 
+    /// UB for layout changes on 310P.
+    void SetLocalWorkspace(const LocalTensor<uint8_t>& tensor, At at = At::here())
+    {
+        TWIN_COUNT("Matmul.SetLocalWorkspace");
+        twin::require(!twin::device().splitCores, at, "SetLocalWorkspace", "does not exist on this chip");
+        state(at).localWorkspace = tensor.view();
+    }
+
     /// The whole product into global memory. With sync = false the result, and the operands, are the Matmul's
     /// until the matching WaitIterateAll.
     template <bool sync = true>
     void IterateAll(const GlobalTensor<C>& gm, uint8_t enAtomic = 0, bool enSequentialWrite = false,
                     bool waitIterateAll = false, At at = At::here())
     {
+        static_assert(twin::inGm<CType>, "IterateAll writes to global memory");
         TWIN_COUNT(sync ? "Matmul.IterateAll" : "Matmul.IterateAll<async>");
         twin::MatmulState& s = state(at);
+        twin::require(sync || twin::device().splitCores, at, "IterateAll<false>", "this chip has no asynchronous form");
         if (enSequentialWrite) {
             twin::fail(at, "matmul-sequential", "IterateAll places blocks by their row stride; no sequential write");
         }
@@ -169,8 +114,9 @@ public:
         }
         twin::Instruction instruction("Matmul.IterateAll", twin::Pipe::CUBE, at);
         start(s, instruction);
+        requireAtomic(enAtomic, at);
         while (!walk_->done()) {
-            writeTile(s, instruction, gm, advance(s, instruction), enAtomic);
+            twin::writeBlock(instruction, gm, product_, s.singleN, advance(s, instruction), s.strideC(), enAtomic == 1);
         }
         finish(s);
         twin::postMessage();
@@ -207,17 +153,31 @@ public:
     template <bool sync = true>
     void GetTensorC(const GlobalTensor<C>& gm, uint8_t enAtomic = 0, bool enSequentialWrite = false, At at = At::here())
     {
-        static_assert(sync, "the twin models the synchronous GetTensorC");
+        static_assert(sync && twin::inGm<CType>, "the twin models the synchronous GetTensorC to the result's place");
         TWIN_COUNT("Matmul.GetTensorC");
         twin::MatmulState& s = state(at);
-        if (!haveTile_ || enSequentialWrite) {
-            twin::fail(at, "matmul-sequential", haveTile_ ? "GetTensorC: sequential writes are not modelled"
-                                                          : "GetTensorC without an Iterate before it");
+        takeTile(enSequentialWrite, at);
+        requireAtomic(enAtomic, at);
+        twin::Instruction instruction("Matmul.GetTensorC", twin::Pipe::CUBE, at);
+        twin::writeBlock(instruction, gm, product_, s.singleN, tile_, s.strideC(), enAtomic == 1);
+        twin::postMessage();
+        settle<true>(s, at);
+    }
+
+    /// The same block to UB, in the NZ layout (310P).
+    template <bool sync = true>
+    void GetTensorC(const LocalTensor<C>& local, uint8_t enAtomic = 0, bool enSequentialWrite = false,
+                    At at = At::here())
+    {
+        static_assert(sync && twin::inUb<CType>, "the twin models the synchronous GetTensorC to the result's place");
+        TWIN_COUNT("Matmul.GetTensorC");
+        twin::MatmulState& s = state(at);
+        takeTile(enSequentialWrite, at);
+        if (enAtomic != 0) {
+            twin::fail(at, "matmul-atomic", "no atomic results in UB");
         }
         twin::Instruction instruction("Matmul.GetTensorC", twin::Pipe::CUBE, at);
-        writeTile(s, instruction, gm, tile_, enAtomic);
-        haveTile_ = false;
-        twin::postMessage();
+        twin::writeBlock(instruction, local, product_, s.singleN, tile_);
         settle<true>(s, at);
     }
 
@@ -246,10 +206,20 @@ public:
             twin::fail(at, "matmul-regist", tiling == nullptr ? "no tiling" : "the object is registered twice");
         }
         state_ = std::make_shared<twin::MatmulState>();
-        state_->types = {sizeof(A), sizeof(B), sizeof(Bias), AType::isTrans, BType::isTrans};
+        state_->types.a = sizeof(A);
+        state_->types.b = sizeof(B);
+        state_->types.c = sizeof(C);
+        state_->types.bias = sizeof(Bias);
+        state_->types.transposableA = AType::isTrans;
+        state_->types.transposableB = BType::isTrans;
+        state_->types.ndA = AType::format == CubeFormat::ND;
+        state_->types.ndB = BType::format == CubeFormat::ND;
+        state_->types.gmC = twin::inGm<CType>;
         state_->tiling = *tiling;
         twin::checkTiling(*tiling, state_->types, at);
-        twin::require(twin::device().bfloat16 || !std::is_same_v<A, bfloat16_t>, at, "Matmul", "no bfloat16");
+        const bool halfWithFloatBias = std::is_same_v<A, half> && std::is_same_v<Bias, float>;
+        twin::require(twin::device().splitCores || halfWithFloatBias, at, "Matmul",
+                      "this chip's cube takes half operands and a float bias");
         state_->org = {tiling->M, tiling->N, tiling->Ka, tiling->Kb, 0};
         state_->singleM = tiling->singleCoreM;
         state_->singleN = tiling->singleCoreN;
@@ -294,16 +264,20 @@ private:
     /// Reads the operands and computes the whole product in float, bias first as the cube does.
     void start(twin::MatmulState& s, twin::Instruction& instruction)
     {
-        twin::checkStart(s, instruction.at());
+        twin::checkStart(s, instruction);
+        twin::useLocalWorkspace(s, instruction);
         s.ended = false;
         const int64_t m = s.singleM, n = s.singleN, k = s.singleK;
-        std::vector<float> a = twin::gather(instruction, a_, s.transposeA ? k : m, s.transposeA ? m : k, s.strideA());
-        std::vector<float> b = twin::gather(instruction, b_, s.transposeB ? n : k, s.transposeB ? k : n, s.strideB());
+        const int64_t heightA = s.transposeA ? s.org.ka : s.org.m, heightB = s.transposeB ? s.org.n : s.org.kb;
+        std::vector<float> a = twin::gather<AType>(instruction, a_, s.transposeA ? k : m, s.transposeA ? m : k,
+                                                   s.strideA(), heightA);
+        std::vector<float> b = twin::gather<BType>(instruction, b_, s.transposeB ? n : k, s.transposeB ? k : n,
+                                                   s.strideB(), heightB);
         a = s.transposeA ? twin::transposed(a, k, m) : a;
         b = s.transposeB ? twin::transposed(b, n, k) : b;
         product_.assign(static_cast<size_t>(m * n), 0.0f);
         if (s.biasSet) {
-            const std::vector<float> bias = twin::gather(instruction, bias_, 1, n, n);
+            const std::vector<float> bias = twin::gather<BiasType>(instruction, bias_, 1, n, n, 1);
             for (int64_t row = 0; row < m; ++row) {
                 std::copy(bias.begin(), bias.end(), product_.begin() + row * n);
             }
@@ -323,38 +297,19 @@ private:
         return tile;
     }
 
-    void writeTile(const twin::MatmulState& s, twin::Instruction& instruction, const GlobalTensor<C>& gm,
-                   const twin::Tile& tile, uint8_t enAtomic)
+    void takeTile(bool enSequentialWrite, At at)
     {
-        if (enAtomic > 1) {
-            twin::fail(instruction.at(), "matmul-atomic", "enAtomic %d; 0 and 1 (add) are modelled", enAtomic);
+        if (!haveTile_ || enSequentialWrite) {
+            twin::fail(at, "matmul-sequential", haveTile_ ? "GetTensorC: sequential writes are not modelled"
+                                                          : "GetTensorC without an Iterate before it");
         }
-        const uint64_t bytes = static_cast<uint64_t>(tile.columns) * sizeof(C);
-        for (int64_t row = tile.m; row < tile.m + tile.rows; ++row) {
-            uint64_t offset = 0;
-            twin::GlobalMemory& memory =
-                gm.locate(static_cast<uint64_t>(row * s.strideC() + tile.n) * sizeof(C), bytes, instruction, offset);
-            if (enAtomic == 1) {
-                instruction.checkGmRead(memory, offset, bytes);
-            }
-            instruction.checkGmWrite(memory, offset, bytes);
-            C* out = reinterpret_cast<C*>(memory.data + offset);
-            for (int64_t column = 0; column < tile.columns; ++column) {
-                const float value = product_[static_cast<size_t>(row * s.singleN + tile.n + column)];
-                const float sum = enAtomic == 1 ? static_cast<float>(out[column]) + value : value;
-                out[column] = round(sum, instruction);
-            }
-            instruction.noteGmWrite(memory, offset, bytes);
-            memory.traffic.writtenByCube += bytes;
-        }
+        haveTile_ = false;
     }
 
-    static C round(float value, const twin::Instruction& instruction)
+    static void requireAtomic(uint8_t enAtomic, At at)
     {
-        if constexpr (std::is_same_v<C, half>) {
-            return twin::store<half>(value, std::isfinite(value), instruction);
-        } else {
-            return static_cast<C>(value);
+        if (enAtomic > 1) {
+            twin::fail(at, "matmul-atomic", "enAtomic %d; 0 and 1 (add) are modelled", enAtomic);
         }
     }
 
@@ -379,8 +334,8 @@ private:
     }
 
     std::shared_ptr<twin::MatmulState> state_;
-    GlobalTensor<A> a_;
-    GlobalTensor<B> b_;
+    TensorA a_;
+    TensorB b_;
     GlobalTensor<Bias> bias_;
     std::vector<float> product_;
     std::unique_ptr<twin::TileWalk> walk_;

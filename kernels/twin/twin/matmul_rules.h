@@ -11,13 +11,17 @@ constexpr int64_t kMaxRowStride = 65535;
 constexpr int kBiasTableColumns = 256;
 constexpr uint64_t kMessageBytes = 128;
 
-/// The element types of one Matmul object, in bytes, and its compile-time choices.
+/// The compile-time choices of one Matmul object; element types as their bytes.
 struct MatmulTypes {
     int a;
     int b;
+    int c;
     int bias;
     bool transposableA;
     bool transposableB;
+    bool ndA;
+    bool ndB;
+    bool gmC;
 };
 
 inline void requirePositive(const TCubeTiling& t, At at)
@@ -154,6 +158,7 @@ struct MatmulState {
     bool ended = false;
     At registered{};
     std::vector<Clock> unwaited;
+    UbView localWorkspace{};
 
     int64_t strideA() const { return transposeA ? org.m : org.ka; }
     int64_t strideB() const { return transposeB ? org.kb : org.n; }
@@ -180,9 +185,68 @@ inline void checkOrgShape(const OrgShape& org, const MatmulState& state, At at)
     }
 }
 
-/// Everything that must hold when the product starts.
-inline void checkStart(const MatmulState& s, At at)
+/// NZ matrices consist of whole blocks.
+inline void checkNz(const MatmulState& s, At at)
 {
+    const struct {
+        const char* name;
+        bool nz;
+        int64_t outer;
+        int64_t inner;
+    } operands[] = {
+        {"A", !s.types.ndA, s.transposeA ? s.org.ka : s.org.m, s.transposeA ? s.org.m : s.org.ka},
+        {"B", !s.types.ndB, s.transposeB ? s.org.n : s.org.kb, s.transposeB ? s.org.kb : s.org.n},
+    };
+    for (const auto& o : operands) {
+        if (o.nz && (o.outer % 16 != 0 || o.inner % 16 != 0)) {
+            fail(at, "matmul-nz", "%s: an NZ matrix of %lld x %lld; both sizes need multiples of 16", o.name,
+                 static_cast<long long>(o.outer), static_cast<long long>(o.inner));
+        }
+    }
+}
+
+/// Where cube and vector share a core, ND matrices pass through UB in 32-byte pieces.
+inline void checkSharedCore(const MatmulState& s, const Instruction& instruction)
+{
+    const At at = instruction.at();
+    const int64_t rowA = s.transposeA ? s.singleM : s.singleK;
+    const int64_t rowB = s.transposeB ? s.singleK : s.singleN;
+    if ((s.types.ndA && (s.strideA() % 16 != 0 || rowA % 16 != 0)) ||
+        (s.types.ndB && (s.strideB() % 16 != 0 || rowB % 16 != 0))) {
+        fail(at, "matmul-nd-alignment", "rows of ND operands and their strides need multiples of 16 elements here");
+    }
+    if (s.types.gmC && (s.strideC() * s.types.c % kBlockBytes != 0 || s.singleN * s.types.c % kBlockBytes != 0)) {
+        fail(at, "matmul-nd-alignment", "rows of an ND result need multiples of 32 bytes here");
+    }
+    if (!s.types.ndA && !s.types.ndB && !s.types.gmC && !s.biasSet) {
+        return;
+    }
+    const int64_t bytes = std::max<int64_t>(s.tiling.shareUbSize, 2 * int64_t{s.tiling.transLength});
+    if (s.tiling.transLength <= 0 || s.localWorkspace.buffer < 0 || s.localWorkspace.length < bytes) {
+        fail(at, "matmul-local-workspace",
+             "needs TCubeTiling.transLength and SetLocalWorkspace with %lld bytes of UB; transLength is %d, given %lld",
+             static_cast<long long>(bytes), s.tiling.transLength,
+             static_cast<long long>(s.localWorkspace.buffer < 0 ? 0 : s.localWorkspace.length));
+    }
+    checkView(s.localWorkspace, bytes, kBlockBytes, "the local workspace", instruction);
+}
+
+/// The local workspace holds nothing useful after a product.
+inline void useLocalWorkspace(const MatmulState& s, Instruction& instruction)
+{
+    if (s.localWorkspace.buffer < 0) {
+        return;
+    }
+    const auto address = static_cast<uint64_t>(s.localWorkspace.address);
+    const auto bytes = static_cast<uint64_t>(s.localWorkspace.length);
+    instruction.checkUbWrite(address, bytes);
+    instruction.noteUbWrite(address, bytes, false);
+}
+
+/// Everything that must hold when the product starts.
+inline void checkStart(const MatmulState& s, const Instruction& instruction)
+{
+    const At at = instruction.at();
     if (!s.setA || !s.setB) {
         fail(at, "matmul-operand", "%s was not set since the last product", s.setA ? "SetTensorB" : "SetTensorA");
     }
@@ -215,6 +279,10 @@ inline void checkStart(const MatmulState& s, At at)
             fail(at, "matmul-stride", "%s: row stride %lld for rows of %lld elements; at most %lld is possible", o.name,
                  static_cast<long long>(o.stride), static_cast<long long>(o.inner), static_cast<long long>(o.limit));
         }
+    }
+    checkNz(s, at);
+    if (!device().splitCores) {
+        checkSharedCore(s, instruction);
     }
 }
 

@@ -54,9 +54,9 @@ void reduceRepeats(Instruction& instruction, const AscendC::LocalTensor<T>& dst,
     checkView(src.view(), extent(shape, source), kBlockBytes, "src", instruction);
     const int active = shape.lastLane();
     const int groups = (active + groupLanes - 1) / groupLanes;
-    const int perRepeat = groupLanes == lanesOf<T> ? 1 : kBlocksPerRepeat;
+    const int perRepeat = lanesOf<T> / groupLanes;
     const int64_t outputs = (shape.repeats - 1) * dstStep.raw() * perRepeat + groups;
-    const uint32_t alignment = perRepeat == 1 ? sizeof(T) : kBlocksPerRepeat * sizeof(T);
+    const uint32_t alignment = std::min<uint32_t>(kBlockBytes, static_cast<uint32_t>(perRepeat * sizeof(T)));
     checkView(dst.view(), outputs * static_cast<int64_t>(sizeof(T)), alignment, "dst", instruction);
     const auto outAddress = [&](int64_t repeat, int group) {
         return static_cast<uint64_t>(dst.view().address) +
@@ -157,16 +157,16 @@ void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const Local
                       twin::Reduction::Sum);
 }
 
-#define TWIN_REDUCE_EXTREMUM(Name, kind)                                                                          \
-    template <typename T>                                                                                         \
-    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer,        \
-              const int32_t count, At at = At::here())                                                            \
-    {                                                                                                             \
-        static_assert(twin::isFloating<T>, #Name " takes half or float");                                         \
-        TWIN_COUNT(#Name);                                                                                        \
-        twin::Instruction instruction(#Name, twin::Pipe::V, at);                                                  \
-        const int64_t work = 2 * ((count + twin::lanesOf<T> - 1) / twin::lanesOf<T>);                             \
-        twin::reduceCount(instruction, dst, src, sharedTmpBuffer, count, work, true, twin::Reduction::kind);      \
+#define TWIN_REDUCE_EXTREMUM(Name, kind)                                                                           \
+    template <typename T>                                                                                          \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer,         \
+              const int32_t count, At at = At::here())                                                             \
+    {                                                                                                              \
+        static_assert(twin::isFloating<T>, #Name " takes half or float");                                          \
+        TWIN_COUNT(#Name);                                                                                         \
+        twin::Instruction instruction(#Name, twin::Pipe::V, at);                                                   \
+        const int64_t work = 2 * ((count + twin::lanesOf<T> - 1) / twin::lanesOf<T>);                              \
+        twin::reduceCount(instruction, dst, src, sharedTmpBuffer, count, work, true, twin::Reduction::kind);       \
     }
 
 TWIN_REDUCE_EXTREMUM(ReduceMax, Max)
@@ -182,7 +182,8 @@ void WholeReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const 
     static_assert(twin::isFloating<T>, "WholeReduceSum takes half or float");
     TWIN_COUNT("WholeReduceSum");
     twin::Instruction instruction("WholeReduceSum", twin::Pipe::V, at);
-    const auto shape = twin::Shape::masked(static_cast<uint64_t>(mask), repeatTime, twin::lanesOf<T>, at, "WholeReduceSum");
+    const auto shape =
+        twin::Shape::masked(static_cast<uint64_t>(mask), repeatTime, twin::lanesOf<T>, at, "WholeReduceSum");
     twin::reduceRepeats(instruction, dst, src, shape, dstRepStride, srcBlkStride, srcRepStride, twin::lanesOf<T>,
                         twin::Reduction::Sum);
 }
@@ -207,7 +208,8 @@ TWIN_WHOLE_REDUCE(WholeReduceMax, Max)
 TWIN_WHOLE_REDUCE(WholeReduceMin, Min)
 #undef TWIN_WHOLE_REDUCE
 
-#define TWIN_BLOCK_REDUCE(Name, kind)                                                                              \
+// One result a group of lanes; results of a repeat lie side by side, `dstRepStride` counts repeats' worth of results.
+#define TWIN_GROUP_REDUCE(Name, kind, lanes)                                                                       \
     template <typename T>                                                                                          \
     void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, twin::Narrow<uint8_t> repeatTime,              \
               const int32_t mask, twin::Narrow<uint16_t> dstRepStride, twin::Narrow<uint16_t> srcBlkStride,        \
@@ -219,12 +221,13 @@ TWIN_WHOLE_REDUCE(WholeReduceMin, Min)
         const auto shape =                                                                                         \
             twin::Shape::masked(static_cast<uint64_t>(mask), repeatTime, twin::lanesOf<T>, at, #Name);             \
         twin::reduceRepeats(instruction, dst, src, shape, dstRepStride, srcBlkStride, srcRepStride,                \
-                            twin::lanesOf<T> / twin::kBlocksPerRepeat, twin::Reduction::kind);                     \
+                            lanes, twin::Reduction::kind);                                                         \
     }
 
-TWIN_BLOCK_REDUCE(BlockReduceSum, Sum)
-TWIN_BLOCK_REDUCE(BlockReduceMax, Max)
-TWIN_BLOCK_REDUCE(BlockReduceMin, Min)
-#undef TWIN_BLOCK_REDUCE
+TWIN_GROUP_REDUCE(BlockReduceSum, Sum, twin::lanesOf<T> / twin::kBlocksPerRepeat)
+TWIN_GROUP_REDUCE(BlockReduceMax, Max, twin::lanesOf<T> / twin::kBlocksPerRepeat)
+TWIN_GROUP_REDUCE(BlockReduceMin, Min, twin::lanesOf<T> / twin::kBlocksPerRepeat)
+TWIN_GROUP_REDUCE(PairReduceSum, Sum, 2)
+#undef TWIN_GROUP_REDUCE
 
 }  // namespace AscendC

@@ -12,7 +12,10 @@ struct At {
     const char* file;
     int line;
 
-    static constexpr At here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return At{file, line}; }
+    static constexpr At here(const char* file = __builtin_FILE(), int line = __builtin_LINE())
+    {
+        return At{file, line};
+    }
 };
 
 /// What runs right now; the harness keeps it up to date so that a violation can name it.

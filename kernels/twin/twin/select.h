@@ -125,6 +125,14 @@ void CompareScalar(const LocalTensor<U>& dst, const LocalTensor<T>& src0, const 
                          [scalar = static_cast<float>(src1Scalar)](int64_t) { return scalar; });
 }
 
+/// The newer name of CompareScalar.
+template <typename T, typename U>
+void Compares(const LocalTensor<U>& dst, const LocalTensor<T>& src0, const T src1Scalar, CMPMODE cmpMode,
+              uint32_t count, At at = At::here())
+{
+    CompareScalar(dst, src0, src1Scalar, cmpMode, count, at);
+}
+
 /// Bit set: src0, else src1.
 template <typename T, typename U>
 void Select(const LocalTensor<T>& dst, const LocalTensor<U>& selMask, const LocalTensor<T>& src0,

@@ -173,14 +173,16 @@ public:
             twin::fail(instruction.at(), "gm-null", "%s: the GlobalTensor has no buffer", instruction.name());
         }
         if (limit_ != kNoLimit && static_cast<int64_t>(from + bytes) > limit_ * static_cast<int64_t>(sizeof(T))) {
-            twin::fail(instruction.at(), "gm-range", "%s: touches byte %llu of a GlobalTensor that was set to %lld bytes",
-                       instruction.name(), static_cast<unsigned long long>(from + bytes - 1),
+            twin::fail(instruction.at(), "gm-range",
+                       "%s: touches byte %llu of a GlobalTensor that was set to %lld bytes", instruction.name(),
+                       static_cast<unsigned long long>(from + bytes - 1),
                        static_cast<long long>(limit_ * static_cast<int64_t>(sizeof(T))));
         }
         const auto* first = reinterpret_cast<const uint8_t*>(data_) + from;
         twin::GlobalMemory* memory = twin::world().memories.find(first);
         if (memory == nullptr) {
-            twin::fail(instruction.at(), "gm-range", "%s: the address lies in no registered tensor", instruction.name());
+            twin::fail(instruction.at(), "gm-range", "%s: the address lies in no registered tensor",
+                       instruction.name());
         }
         offset = static_cast<uint64_t>(first - memory->data);
         if (offset % sizeof(T) != 0) {

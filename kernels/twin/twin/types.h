@@ -19,6 +19,9 @@
 
 namespace twin {
 
+template <typename T, typename... Others>
+constexpr bool isOneOf = (std::is_same_v<T, Others> || ...);
+
 /// An integer parameter that the chip stores in fewer bits than C++ callers tend to have. It keeps the
 /// caller's value, so that a wrap-around is an error here instead of a wrong stride there.
 template <typename Stored>

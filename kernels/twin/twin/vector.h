@@ -8,7 +8,7 @@
 namespace twin {
 
 template <typename T>
-constexpr bool isFloating = std::is_same_v<T, half> || std::is_same_v<T, float>;
+constexpr bool isFloating = isOneOf<T, half, float>;
 
 /// half and float are computed in float; integers in their own type.
 template <typename T>
@@ -55,6 +55,8 @@ struct Min { template <typename C> static C of(C a, C b) { return a != a ? a : b
 struct And { template <typename C> static C of(C a, C b) { return static_cast<C>(a & b); } };
 struct Or { template <typename C> static C of(C a, C b) { return static_cast<C>(a | b); } };
 struct AddRelu { template <typename C> static C of(C a, C b) { return std::max<C>(a + b, C(0)); } };
+struct MulAddDst { template <typename C> static C of(C a, C b, C dst) { return a * b + dst; } };
+struct FusedMulAdd { template <typename C> static C of(C a, C b, C dst) { return a * dst + b; } };
 struct LeakyRelu { template <typename C> static C of(C a, C slope) { return a >= C(0) ? a : a * slope; } };
 
 struct Exp { template <typename C> static C of(C a) { return std::exp(a); } };
@@ -78,6 +80,21 @@ void binary(Instruction& instruction, const Shape& shape, const std::array<Opera
         const T* b = reinterpret_cast<const T*>(instruction.ub(run.address[2]));
         for (int i = 0; i < run.length; ++i) {
             dst[i] = store<T>(Op::template of<Compute<T>>(a[i], b[i]), finite(a[i]) && finite(b[i]), instruction);
+        }
+    });
+}
+
+/// dst = Op(src0, src1, dst), the fused forms that read their destination.
+template <typename Op, typename T>
+void fused(Instruction& instruction, const Shape& shape, const std::array<Operand, 3>& operands)
+{
+    execute<3>(instruction, shape, operands, true, [&](const Run<3>& run) {
+        T* dst = reinterpret_cast<T*>(instruction.ub(run.address[0]));
+        const T* a = reinterpret_cast<const T*>(instruction.ub(run.address[1]));
+        const T* b = reinterpret_cast<const T*>(instruction.ub(run.address[2]));
+        for (int i = 0; i < run.length; ++i) {
+            const bool inputsFinite = finite(a[i]) && finite(b[i]) && finite(dst[i]);
+            dst[i] = store<T>(Op::template of<Compute<T>>(a[i], b[i], dst[i]), inputsFinite, instruction);
         }
     });
 }
@@ -112,14 +129,16 @@ std::array<Operand, 2> operands2(const AscendC::LocalTensor<T>& dst, const Ascen
             operandOf(src, p.srcBlkStride, p.srcRepStride, "src", instruction)};
 }
 
-template <typename T> constexpr bool isInt16 = std::is_same_v<T, int16_t> || std::is_same_v<T, uint16_t>;
-template <typename T> constexpr bool isArithmetic = isFloating<T> || std::is_same_v<T, int16_t> || std::is_same_v<T, int32_t>;
+template <typename T>
+constexpr bool isInt16 = isOneOf<T, int16_t, uint16_t>;
+template <typename T>
+constexpr bool isArithmetic = isFloating<T> || isOneOf<T, int16_t, int32_t>;
 
 }  // namespace twin
 
 namespace AscendC {
 
-#define TWIN_BINARY(Name, allowed)                                                                                     \
+#define TWIN_BINARY(Name, allowed, function)                                                                           \
     template <typename T>                                                                                              \
     void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<T>& src1, const int32_t& count, \
               At at = At::here())                                                                                      \
@@ -127,7 +146,7 @@ namespace AscendC {
         static_assert(allowed<T>, #Name " has no such element type");                                                  \
         TWIN_COUNT(#Name);                                                                                             \
         twin::Instruction instruction(#Name, twin::Pipe::V, at);                                                       \
-        twin::binary<twin::op::Name, T>(instruction, twin::Shape::counted(count, at, #Name),                           \
+        twin::function<twin::op::Name, T>(instruction, twin::Shape::counted(count, at, #Name),                         \
                                         twin::operands3(dst, src0, src1, BinaryRepeatParams(), instruction));          \
     }                                                                                                                  \
     template <typename T>                                                                                              \
@@ -137,7 +156,7 @@ namespace AscendC {
         static_assert(allowed<T>, #Name " has no such element type");                                                  \
         TWIN_COUNT(#Name);                                                                                             \
         twin::Instruction instruction(#Name, twin::Pipe::V, at);                                                       \
-        twin::binary<twin::op::Name, T>(instruction,                                                                   \
+        twin::function<twin::op::Name, T>(instruction,                                                                 \
                                         twin::Shape::masked(mask, repeatTime, twin::lanesOf<T>, at, #Name),            \
                                         twin::operands3(dst, src0, src1, params, instruction));                        \
     }                                                                                                                  \
@@ -149,20 +168,22 @@ namespace AscendC {
         TWIN_COUNT(#Name);                                                                                             \
         twin::Instruction instruction(#Name, twin::Pipe::V, at);                                                       \
         const uint64_t* bits = mask;                                                                                   \
-        twin::binary<twin::op::Name, T>(instruction,                                                                   \
+        twin::function<twin::op::Name, T>(instruction,                                                                 \
                                         twin::Shape::masked(bits, repeatTime, twin::lanesOf<T>, at, #Name),            \
                                         twin::operands3(dst, src0, src1, params, instruction));                        \
     }
 
-TWIN_BINARY(Add, twin::isArithmetic)
-TWIN_BINARY(Sub, twin::isArithmetic)
-TWIN_BINARY(Mul, twin::isArithmetic)
-TWIN_BINARY(Div, twin::isFloating)
-TWIN_BINARY(Max, twin::isArithmetic)
-TWIN_BINARY(Min, twin::isArithmetic)
-TWIN_BINARY(And, twin::isInt16)
-TWIN_BINARY(Or, twin::isInt16)
-TWIN_BINARY(AddRelu, twin::isFloating)
+TWIN_BINARY(Add, twin::isArithmetic, binary)
+TWIN_BINARY(Sub, twin::isArithmetic, binary)
+TWIN_BINARY(Mul, twin::isArithmetic, binary)
+TWIN_BINARY(Div, twin::isFloating, binary)
+TWIN_BINARY(Max, twin::isArithmetic, binary)
+TWIN_BINARY(Min, twin::isArithmetic, binary)
+TWIN_BINARY(And, twin::isInt16, binary)
+TWIN_BINARY(Or, twin::isInt16, binary)
+TWIN_BINARY(AddRelu, twin::isFloating, binary)
+TWIN_BINARY(MulAddDst, twin::isFloating, fused)
+TWIN_BINARY(FusedMulAdd, twin::isFloating, fused)
 #undef TWIN_BINARY
 
 #define TWIN_UNARY_FORMS(Name, allowed, parameters, function)                                                          \
@@ -202,13 +223,13 @@ TWIN_BINARY(AddRelu, twin::isFloating)
     }
 
 #define TWIN_NOTHING
-#define TWIN_UNARY(Name, allowed) \
+#define TWIN_UNARY(Name, allowed)                                                                                      \
     TWIN_UNARY_FORMS(Name, allowed, TWIN_NOTHING, [](twin::Compute<T> a) { return twin::op::Name::of(a); })
 #define TWIN_COMMA ,
-#define TWIN_SCALAR(Name, Op, allowed)                                                                             \
-    TWIN_UNARY_FORMS(Name, allowed, const T& scalarValue TWIN_COMMA,                                               \
-                     [s = static_cast<twin::Compute<T>>(scalarValue)](twin::Compute<T> a) {                        \
-                         return twin::op::Op::template of<twin::Compute<T>>(a TWIN_COMMA s);                       \
+#define TWIN_SCALAR(Name, Op, allowed)                                                                                 \
+    TWIN_UNARY_FORMS(Name, allowed, const T& scalarValue TWIN_COMMA,                                                   \
+                     [s = static_cast<twin::Compute<T>>(scalarValue)](twin::Compute<T> a) {                            \
+                         return twin::op::Op::template of<twin::Compute<T>>(a TWIN_COMMA s);                           \
                      })
 
 TWIN_UNARY(Exp, twin::isFloating)

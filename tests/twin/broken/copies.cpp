@@ -70,7 +70,8 @@ CASE(read_past_the_tensor, "gm-range")
     TPipe pipe;
     TBuf<TPosition::VECIN> buffer;
     pipe.InitBuffer(buffer, 64);
-    DataCopyPad(buffer.Get<half>(), rig.x()[kElements - 10], DataCopyExtParams(1, broken ? 22 : 20, 0, 0, 0), kNoPad);  // caught
+    const DataCopyExtParams copy(1, broken ? 22 : 20, 0, 0, 0);
+    DataCopyPad(buffer.Get<half>(), rig.x()[kElements - 10], copy, kNoPad);  // caught
 }
 
 CASE(read_past_the_given_size, "gm-range")
@@ -143,7 +144,8 @@ CASE(padding_was_not_given, "uninitialised-read")
     pipe.InitBuffer(queue, 1, 64);
     pipe.InitBuffer(buffer, 64);
     LocalTensor<half> x = queue.AllocTensor<half>();
-    DataCopyPad(x, rig.x(), DataCopyExtParams(1, 40, 0, 0, 0), DataCopyPadExtParams<half>(!broken, 0, broken ? 0 : 12, half(0.0f)));
+    const DataCopyPadExtParams<half> pad(!broken, 0, broken ? 0 : 12, half(0.0f));
+    DataCopyPad(x, rig.x(), DataCopyExtParams(1, 40, 0, 0, 0), pad);
     queue.EnQue(x);
     LocalTensor<half> loaded = queue.DeQue<half>();
     Adds(buffer.Get<half>(), loaded, half(1.0f), 32);  // caught

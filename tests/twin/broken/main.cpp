@@ -2,6 +2,7 @@
 #include "copies.cpp"
 #include "matmul.cpp"
 #include "queues.cpp"
+#include "shared_core.cpp"
 #include "sync.cpp"
 #include "system.cpp"
 #include "vector.cpp"

@@ -413,3 +413,14 @@ MATMUL_CASE(no_rows, "matmul-single-shape")
     mm.IterateAll(rig.yf());  // caught
     mm.End();
 }
+
+MATMUL_CASE(local_workspace_on_910b, "not-on-device")
+{
+    BEGIN(small())
+    TBuf<TPosition::VECCALC> buffer;
+    pipe.InitBuffer(buffer, 64);
+    if (broken) {
+        mm.SetLocalWorkspace(buffer.Get<uint8_t>());  // caught
+    }
+    mm.End();
+}

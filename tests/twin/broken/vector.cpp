@@ -151,6 +151,19 @@ CASE(widening_cast_with_rounding, "cast-mode")
     Cast(u.a, u.h, broken ? RoundMode::CAST_RINT : RoundMode::CAST_NONE, 64);  // caught
 }
 
+CASE(bfloat16_cast_without_rounding, "cast-mode")
+{
+    Values u;
+    const RoundMode mode = broken ? RoundMode::CAST_NONE : RoundMode::CAST_RINT;
+    Cast(u.h.ReinterpretCast<bfloat16_t>(), u.a, mode, 64);  // caught
+}
+
+CASE(odd_cast_of_integers, "cast-mode")
+{
+    Values u;
+    Cast(u.a.ReinterpretCast<int32_t>(), u.b, broken ? RoundMode::CAST_ODD : RoundMode::CAST_RINT, 64);  // caught
+}
+
 CASE(infinite_mask_reaches_maximum, "infinite-extremum")
 {
     Values u;

@@ -101,8 +101,8 @@ private:
         PipeBarrier<PIPE_V>();
         ReduceSum(sum, t, t, n);
         Spread(-1.0f / n);
-        EachColumn(v, spread_.Get<float>(), [](auto d, auto l, uint64_t mask, int32_t repeats, const BinaryRepeatParams& p) {
-            Add(d, d, l, mask, repeats, p);
+        EachColumn(v, spread_.Get<float>(), [](auto d, auto l, uint64_t mask, int32_t n, const BinaryRepeatParams& p) {
+            Add(d, d, l, mask, n, p);
         });
         PipeBarrier<PIPE_V>();
         Mul(t, v, v, n);
@@ -115,8 +115,8 @@ private:
         PipeBarrier<PIPE_V>();
         Sqrt(sum, sum, 8);
         Spread(1.0f);
-        EachColumn(v, spread_.Get<float>(), [](auto d, auto l, uint64_t mask, int32_t repeats, const BinaryRepeatParams& p) {
-            Div(d, d, l, mask, repeats, p);
+        EachColumn(v, spread_.Get<float>(), [](auto d, auto l, uint64_t mask, int32_t n, const BinaryRepeatParams& p) {
+            Div(d, d, l, mask, n, p);
         });
         PipeBarrier<PIPE_V>();
         Mul(v, v, Plane(2), n);

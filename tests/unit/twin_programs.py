@@ -1,0 +1,71 @@
+"""Builds the twin's test programs once a session and runs them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "tests" / "twin"
+COMPILER = shutil.which("g++")
+FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{ROOT / 'kernels' / 'twin'}"]
+SOC = {2201: "Ascend910B1", 2002: "Ascend310P3"}
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="the twin needs g++")
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Paths of the built programs; `broken` by the architecture they were built for."""
+
+    run: Path
+    run310p: Path
+    broken: dict[int, Path]
+    directory: tempfile.TemporaryDirectory[str]
+
+
+@functools.cache
+def built() -> Programs:
+    """Compiles everything, two at a time. The directory goes when the process ends."""
+    directory = tempfile.TemporaryDirectory(prefix="twin-")
+    build = Path(directory.name)
+    jobs = {
+        build / "broken2201": (SOURCES / "broken" / "main.cpp", 2201),
+        build / "run": (SOURCES / "run.cpp", 2201),
+        build / "broken2002": (SOURCES / "broken" / "main.cpp", 2002),
+        build / "run310p": (SOURCES / "run310p.cpp", 2002),
+    }
+
+    def compile_one(target: Path) -> None:
+        source, arch = jobs[target]
+        command = [str(COMPILER), *FLAGS, f"-D__NPU_ARCH__={arch}", str(source), "-o", str(target)]
+        subprocess.run(command, check=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(compile_one, jobs))
+    broken = {2201: build / "broken2201", 2002: build / "broken2002"}
+    return Programs(build / "run", build / "run310p", broken, directory)
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def execute(directory: Path, kernel: str, blocks: int, numbers: list[float],
+            **inputs: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Runs a test kernel and gives the bytes of its output y and the report."""
+    for name, value in inputs.items():
+        value.tofile(directory / f"{name}.bin")
+    done = run([str(built().run), kernel, str(directory), str(blocks), *map(str, numbers)])
+    assert done.returncode == 0, done.stderr
+    return np.fromfile(directory / "y.bin", np.uint8), json.loads((directory / "report.json").read_text())
