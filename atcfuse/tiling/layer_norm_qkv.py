@@ -1,14 +1,19 @@
 """Tiling of the `layer_norm_qkv` kernel and the bytes that it moves.
 
-`plan` computes what `kernels/layer_norm_qkv/layer_norm_qkv_plan.h` computes on the host of the chip; `predict` counts
-what the kernel then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
+`plan` computes what the kernel's own `layer_norm_qkv_plan.h.j2` computes on the host of the chip; `predict` counts what
+the kernel then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
+from typing import Any
+
+from atcfuse.rule.types import ELEMENT_TYPES
+from atcfuse.tiling import Platform, ceil_div, round_up
 
 MAX_PROJECTIONS = 4
 _TILES = 2  # buffers of a vector queue
@@ -23,19 +28,9 @@ _SMALL_BYTES = 320
 _STATISTICS_BYTES = 64
 _SLOT_ALIGNMENT = 512
 _MESSAGE_BYTES = 128
-_L1_ORDER_STEP = 4  # base blocks along K in L1 where A does not stay there
-
-
-@dataclass(frozen=True)
-class Chip:
-    """What a chip with separate cube and vector cores gives one kernel: cores, and bytes of each buffer."""
-
-    cube_cores: int
-    ub: int = 188_160
-    l1: int = 524_288 - 2_304
-    l0a: int = 65_536
-    l0b: int = 65_536
-    l0c: int = 131_072
+_L1_RESERVE = 2_048
+_STREAMED_STEP = 4  # base blocks along K in L1 where A does not stay there
+_BYTES = {ELEMENT_TYPES[name]: size for name, size in (("float32", 4), ("float16", 2), ("bfloat16", 2))}
 
 
 @dataclass(frozen=True)
@@ -51,19 +46,17 @@ class Projection:
 class Problem:
     """One node: x is [rows, hidden] once its leading dims are folded.
 
-    `element_bytes` is of x, weights, biases and outputs, `affine_bytes` of gamma and beta. `widens_bias` holds for
-    bfloat16, whose biases the cube takes as float only.
+    `element_bytes` is of x, weights, biases and outputs; `gamma_bytes` and `beta_bytes` are 0 where there are none.
+    `widens_bias` holds for bfloat16, whose biases the cube takes as float only.
     """
 
     rows: int
     hidden: int
     projections: tuple[Projection, ...]
     element_bytes: int = 2
-    affine_bytes: int = 2
+    gamma_bytes: int = 2
+    beta_bytes: int = 2
     widens_bias: bool = False
-    subtracts_mean: bool = True
-    gamma: bool = True
-    beta: bool = True
     normalized: bool = False
 
     @property
@@ -112,7 +105,7 @@ class Plan:
     @property
     def tasks(self) -> int:
         """Blocks of rows times groups of columns."""
-        return _ceil_div(self.problem.rows, self.rows_per_task) * self.groups
+        return ceil_div(self.problem.rows, self.rows_per_task) * self.groups
 
     @property
     def row_fits(self) -> bool:
@@ -130,7 +123,7 @@ class Plan:
         return tuple(tuple(self._pieces_of(group)) for group in range(self.groups))
 
     def _pieces_of(self, group: int) -> Iterator[Piece]:
-        units = [_ceil_div(p.columns, self.unit_columns) for p in self.problem.projections]
+        units = [ceil_div(p.columns, self.unit_columns) for p in self.problem.projections]
         begin = group * sum(units) // self.groups
         end = (group + 1) * sum(units) // self.groups
         start = offset = 0
@@ -141,7 +134,7 @@ class Plan:
             if last <= first:
                 continue
             yield Piece(index, first, last - first, offset)
-            offset += _round_up(last - first, _BLOCK_FLOATS)
+            offset += round_up(last - first, _BLOCK_FLOATS)
 
     def tasks_of(self, core: int) -> range:
         """The tasks of a vector core. The second core of each cube core comes after all first ones."""
@@ -172,6 +165,28 @@ class Prediction:
     l0c: int
 
 
+def problem_of(
+    attributes: Mapping[str, Any], dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> Problem:
+    """The problem of a fused node: its attributes, and element types and static shapes of its operands by name."""
+    *leading, hidden = shapes["x"]
+    projections = []
+    for index in range(attributes["num_projections"]):
+        transposed = bool(attributes["transposed"][index])
+        columns = shapes[f"w{index + 1}"][0 if transposed else 1]
+        projections.append(Projection(columns, transposed, f"b{index + 1}" in dtypes))
+    return Problem(
+        rows=prod(leading),
+        hidden=hidden,
+        projections=tuple(projections),
+        element_bytes=_BYTES[dtypes["x"]],
+        gamma_bytes=_BYTES[dtypes["gamma"]] if "gamma" in dtypes else 0,
+        beta_bytes=_BYTES[dtypes["beta"]] if "beta" in dtypes else 0,
+        widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"],
+        normalized="normalized" in dtypes,
+    )
+
+
 def refusal(problem: Problem) -> str | None:
     """Why the kernel cannot take the problem, or None where it can."""
     if not 1 <= len(problem.projections) <= MAX_PROJECTIONS:
@@ -186,24 +201,25 @@ def refusal(problem: Problem) -> str | None:
     return None
 
 
-def plan(problem: Problem, chip: Chip) -> Plan:
+def plan(problem: Problem, chip: Platform) -> Plan:
     """The tiling of a problem that is not refused."""
     size = problem.element_bytes
-    unit = min(_MAX_UNIT, _round_up(problem.widest, 2 * _FRACTAL))
-    units = sum(_ceil_div(p.columns, unit) for p in problem.projections)
+    unit = min(_MAX_UNIT, round_up(problem.widest, 2 * _FRACTAL))
+    units = sum(ceil_div(p.columns, unit) for p in problem.projections)
     rows, groups = _split(problem, chip, units, unit)
-    pitch = _round_up(problem.hidden, _FRACTAL)
+    pitch = round_up(problem.hidden, _FRACTAL)
     bias_offset = rows * pitch * size
-    bias_columns = _ceil_div(units, groups) * unit if problem.widens_bias else 0
-    base_m = _round_up(rows, _FRACTAL)
+    bias_columns = ceil_div(units, groups) * unit if problem.widens_bias else 0
+    base_m = round_up(rows, _FRACTAL)
     base_k = min(_BASE_K_BYTES // size, pitch)
-    steps = _ceil_div(problem.hidden, base_k)
+    steps = ceil_div(problem.hidden, base_k)
     tile_a = base_m * base_k * size
-    keeps_a = steps * tile_a <= chip.l1 * 2 // 3
-    step_ka = steps if keeps_a else min(_L1_ORDER_STEP, steps)
+    l1 = chip.l1 - _L1_RESERVE
+    keeps_a = steps * tile_a <= l1 * 2 // 3
+    step_ka = steps if keeps_a else min(_STREAMED_STEP, steps)
     depth_a = step_ka if keeps_a else 2 * step_ka
-    free = chip.l1 - depth_a * tile_a - (unit * 4 if problem.any_bias else 0)
-    tasks = _ceil_div(problem.rows, rows) * groups
+    free = l1 - depth_a * tile_a - (unit * 4 if problem.any_bias else 0)
+    tasks = ceil_div(problem.rows, rows) * groups
     return Plan(
         problem=problem,
         blocks=max(1, min(chip.cube_cores, tasks)),
@@ -213,7 +229,7 @@ def plan(problem: Problem, chip: Chip) -> Plan:
         chunk_columns=_chunk_columns(problem, chip),
         slot_pitch=pitch,
         bias_offset=bias_offset,
-        slot_bytes=_round_up(bias_offset + 4 * bias_columns, _SLOT_ALIGNMENT),
+        slot_bytes=round_up(bias_offset + 4 * bias_columns, _SLOT_ALIGNMENT),
         base_m=base_m,
         base_n=unit,
         base_k=base_k,
@@ -265,7 +281,7 @@ class _Counts:
 
     def add_core(self, tiling: Plan, core: int) -> None:
         problem, size = tiling.problem, tiling.problem.element_bytes
-        affine = problem.hidden * problem.affine_bytes * (problem.gamma + problem.beta)
+        affine = problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
         shaped_for = most_rows = 0
         widened: set[tuple[int, int]] = set()
         self.messages += 1  # End
@@ -281,7 +297,7 @@ class _Counts:
                 self.messages += 1 + (columns != shaped_for)
                 shaped_for = columns
                 self.tensor_read += problem.hidden * piece.columns * size
-                loads_of_a = 1 if tiling.keeps_a else _ceil_div(piece.columns, tiling.base_n)
+                loads_of_a = 1 if tiling.keeps_a else ceil_div(piece.columns, tiling.base_n)
                 self.workspace_read += row_bytes * loads_of_a
                 if problem.projections[piece.projection].bias:
                     self._add_bias(piece, size, widened if problem.widens_bias else None)
@@ -306,7 +322,7 @@ def _union(intervals: set[tuple[int, int]]) -> int:
 
 
 def _input_bytes(problem: Problem) -> int:
-    affine = problem.hidden * problem.affine_bytes * (problem.gamma + problem.beta)
+    affine = problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
     weights = sum(p.columns * (problem.hidden + p.bias) for p in problem.projections)
     return (problem.rows * problem.hidden + weights) * problem.element_bytes + affine
 
@@ -317,31 +333,31 @@ def _ub_bytes(tiling: Plan) -> int:
 
 
 def _bytes_per_column(problem: Problem) -> int:
-    return 2 * _TILES * problem.element_bytes + 4 * (2 + problem.gamma + problem.beta)
+    return 2 * _TILES * problem.element_bytes + 4 * (2 + bool(problem.gamma_bytes) + bool(problem.beta_bytes))
 
 
-def _chunk_columns(problem: Problem, chip: Chip) -> int:
-    whole = _round_up(problem.hidden, _FRACTAL)
+def _chunk_columns(problem: Problem, chip: Platform) -> int:
+    whole = round_up(problem.hidden, _FRACTAL)
     if whole * _bytes_per_column(problem) + _SMALL_BYTES <= chip.ub:
         return whole
     free = chip.ub - _SMALL_BYTES - _MAX_ROWS * _STATISTICS_BYTES
     most = free // _bytes_per_column(problem) // _LANE * _LANE
-    return _round_up(_ceil_div(problem.hidden, _ceil_div(problem.hidden, most)), _LANE)
+    return round_up(ceil_div(problem.hidden, ceil_div(problem.hidden, most)), _LANE)
 
 
-def _split(problem: Problem, chip: Chip, units: int, unit: int) -> tuple[int, int]:
+def _split(problem: Problem, chip: Platform, units: int, unit: int) -> tuple[int, int]:
     """Rows of a task and groups of columns with the least estimated cycles on the busiest core."""
     best, least = (_MAX_ROWS, 1), -1
     macs = 4096 if problem.element_bytes == 2 else 1024
     for rows in range(_MAX_ROWS, 0, -_FRACTAL):
         vector = rows * problem.hidden * 10 // _LANE
         for groups in range(1, min(units, 2 * chip.cube_cores) + 1):
-            columns = _ceil_div(units, groups) * unit
+            columns = ceil_div(units, groups) * unit
             cube = rows * columns * problem.hidden // macs
             load = (rows + columns) * problem.hidden * problem.element_bytes // 64
-            tasks = _ceil_div(problem.rows, rows) * groups
-            busiest = _ceil_div(tasks, chip.cube_cores) * max(cube, load)
-            cycles = busiest + _ceil_div(tasks, 2 * chip.cube_cores) * vector
+            tasks = ceil_div(problem.rows, rows) * groups
+            busiest = ceil_div(tasks, chip.cube_cores) * max(cube, load)
+            cycles = busiest + ceil_div(tasks, 2 * chip.cube_cores) * vector
             if least < 0 or cycles < least:
                 best, least = (rows, groups), cycles
     return best
@@ -352,11 +368,3 @@ def _divisor_up_to(number: int, limit: int) -> int:
     while number % divisor:
         divisor -= 1
     return divisor
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def _round_up(value: int, unit: int) -> int:
-    return _ceil_div(value, unit) * unit

@@ -1,0 +1,343 @@
+"""The layer_norm_qkv kernel: against numpy in float64, against its prediction, and broken on purpose."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atcfuse.codegen import GeneratedKernel, render_kernel
+from atcfuse.diagnostics import AtcfuseError
+from atcfuse.kernel import load_kernels
+from atcfuse.tiling import PLATFORM_910B, Platform
+from atcfuse.tiling.layer_norm_qkv import Problem, Projection, plan, predict, problem_of, refusal
+from atcfuse.twin import TwinResult, run_kernel
+
+KERNELS = Path(__file__).parents[2] / "kernels"
+FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
+TOLERANCE = {FLOAT: 1e-5, FLOAT16: 2e-3, BFLOAT16: 1.2e-2}
+SMALL = replace(PLATFORM_910B, cube_cores=2, vector_cores=4)
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A signature: one letter pair a projection, `t` transposed or `n` not, `b` with bias or `-` without."""
+
+    dtype: int
+    affine: int | None
+    projections: str
+    norm: str = "layer_norm"
+    beta: bool = True
+    normalized: bool = False
+    epsilon: float = 1e-5
+
+    @property
+    def pairs(self) -> list[str]:
+        return self.projections.split()
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        transposed = tuple(int(pair[0] == "t") for pair in self.pairs)
+        return {
+            "norm": self.norm,
+            "epsilon": self.epsilon,
+            "num_projections": len(self.pairs),
+            "transposed": transposed,
+        }
+
+    @property
+    def dtypes(self) -> dict[str, int]:
+        types = {"x": self.dtype}
+        if self.affine is not None:
+            types["gamma"] = self.affine
+            types |= {"beta": self.affine} if self.beta else {}
+        for index, pair in enumerate(self.pairs, 1):
+            types |= {f"w{index}": self.dtype, f"y{index}": self.dtype}
+            types |= {f"b{index}": self.dtype} if pair[1] == "b" else {}
+        return types | ({"normalized": self.dtype} if self.normalized else {})
+
+    def render(self) -> GeneratedKernel:
+        spec = load_kernels(KERNELS)["layer_norm_qkv"]
+        return render_kernel(spec, self.attributes, self.dtypes, "Ascend910B1")
+
+
+PACKED = Case(FLOAT16, FLOAT16, "nb")
+SEPARATE = Case(FLOAT16, FLOAT, "tb n- tb", normalized=True)
+RMS = Case(FLOAT16, FLOAT16, "n- t-", norm="rms_norm", beta=False)
+BARE = Case(FLOAT, None, "nb tb n- t-")
+SINGLE = Case(FLOAT, FLOAT, "tb", normalized=True)
+BRAIN = Case(BFLOAT16, BFLOAT16, "nb t- nb")
+BRAIN_RMS = Case(BFLOAT16, FLOAT, "t- t-", norm="rms_norm", beta=False, normalized=True)
+
+
+def encode(values: Any, dtype: int) -> Any:
+    """Float64 values rounded to an element type; bfloat16 as its bits."""
+    if dtype != BFLOAT16:
+        return values.astype(np.float16 if dtype == FLOAT16 else np.float32)
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def decode(array: Any, dtype: int) -> Any:
+    if dtype == BFLOAT16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
+def make_inputs(case: Case, leading: Sequence[int], hidden: int, columns: Sequence[int], mean: float) -> dict[str, Any]:
+    rng = np.random.default_rng(hidden + sum(columns))
+    shapes: dict[str, tuple[int, ...]] = {"x": (*leading, hidden), "gamma": (hidden,), "beta": (hidden,)}
+    for index, (pair, width) in enumerate(zip(case.pairs, columns, strict=True), 1):
+        shapes[f"w{index}"] = (width, hidden) if pair[0] == "t" else (hidden, width)
+        shapes[f"b{index}"] = (width,)
+    inputs = {}
+    for name, dtype in case.dtypes.items():
+        if name not in shapes:
+            continue
+        values = rng.standard_normal(shapes[name])
+        values = values * 1.5 + mean if name == "x" else values
+        values = 1 + 0.3 * values if name == "gamma" else values
+        values = values / hidden**0.5 if name.startswith("w") else values
+        inputs[name] = encode(values, dtype)
+    return inputs
+
+
+def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What the operator means, in float64; the normalised rows are rounded before they are multiplied."""
+    exact = {name: decode(array, case.dtypes[name]) for name, array in inputs.items()}
+    rows = exact["x"]
+    if case.norm == "layer_norm":
+        rows = rows - rows.mean(-1, keepdims=True)
+    rows = rows / np.sqrt((rows * rows).mean(-1, keepdims=True) + case.epsilon)
+    rows = rows * exact.get("gamma", 1.0) + exact.get("beta", 0.0)
+    results = {"normalized": rows} if case.normalized else {}
+    rounded = decode(encode(rows, case.dtype), case.dtype)
+    for index, pair in enumerate(case.pairs, 1):
+        weight = exact[f"w{index}"]
+        results[f"y{index}"] = rounded @ (weight.T if pair[0] == "t" else weight) + exact.get(f"b{index}", 0.0)
+    return results
+
+
+def check_numbers(case: Case, inputs: Mapping[str, Any], result: TwinResult) -> None:
+    expected = reference(case, inputs)
+    assert set(result.outputs) == set(expected)
+    for name, want in expected.items():
+        got = decode(result.outputs[name], case.dtype)
+        assert got.shape == want.shape
+        assert np.abs(got - want).max() <= TOLERANCE[case.dtype] * max(1.0, np.abs(want).max()), name
+
+
+def check_counts(case: Case, inputs: Mapping[str, Any], result: TwinResult, platform: Platform) -> None:
+    shapes = {name: array.shape for name, array in inputs.items()}
+    tiling = plan(problem_of(case.attributes, case.dtypes, shapes), platform)
+    assert result.launch.blocks == tiling.blocks
+    assert result.launch.workspace_bytes == tiling.workspace_bytes
+    counted = {**result.counters, **result.counters["peak"]}
+    predicted = vars(predict(tiling))
+    assert {name: counted[name] for name in predicted} == predicted
+    assert counted["ub"] <= platform.ub
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("programs")
+
+
+def run(
+    case: Case,
+    leading: Sequence[int],
+    hidden: int,
+    columns: Sequence[int],
+    programs: Path,
+    platform: Platform = PLATFORM_910B,
+    mean: float = 0.7,
+) -> None:
+    inputs = make_inputs(case, leading, hidden, columns, mean)
+    result = run_kernel(case.render(), inputs, platform=platform, cache=programs)
+    check_numbers(case, inputs, result)
+    check_counts(case, inputs, result, platform)
+
+
+@pytest.mark.parametrize(
+    ("case", "leading", "hidden", "columns", "platform"),
+    [
+        (PACKED, (2, 19), 64, (192,), PLATFORM_910B),
+        (PACKED, (129,), 768, (600,), SMALL),
+        (PACKED, (1, 3, 5), 1000, (77,), PLATFORM_910B),
+        (PACKED, (17,), 4096, (300,), PLATFORM_910B),
+        (PACKED, (18,), 8192, (40,), SMALL),
+        (SEPARATE, (33,), 768, (768, 100, 33), PLATFORM_910B),
+        (SEPARATE, (5,), 8192, (64, 1, 300), SMALL),
+        (SEPARATE, (), 40, (7, 7, 7), SMALL),
+        (RMS, (2, 50), 64, (64, 64), SMALL),
+        (RMS, (3,), 20000, (33, 65), SMALL),
+        (BARE, (21,), 100, (5, 513, 16, 1), SMALL),
+        (SINGLE, (21,), 768, (65,), PLATFORM_910B),
+        (SINGLE, (3,), 8192, (65,), SMALL),
+        (BRAIN, (37,), 200, (600, 8, 1001), SMALL),
+        (BRAIN, (3,), 8192, (333, 333, 333), PLATFORM_910B),
+        (BRAIN_RMS, (131,), 72, (31, 257), SMALL),
+    ],
+)
+def test_kernel_agrees_with_numpy_and_with_its_prediction(
+    case: Case, leading: Sequence[int], hidden: int, columns: Sequence[int], platform: Platform, programs: Path
+) -> None:
+    run(case, leading, hidden, columns, programs, platform)
+
+
+def test_statistics_survive_a_large_mean(programs: Path) -> None:
+    run(SINGLE, (3,), 768, (16,), programs, mean=300.0)
+    run(SINGLE, (3,), 9000, (16,), programs, mean=300.0)
+
+
+def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path) -> None:
+    rng = random.Random(7)
+    for _ in range(24):
+        case = rng.choice([PACKED, SEPARATE, RMS, BRAIN])
+        columns = [rng.choice([1, 16, 31, 100, 257, 300]) for _ in case.pairs]
+        leading = (rng.choice([1, 2, 15, 16, 17, 33, 100, 130]),)
+        platform = rng.choice([SMALL, PLATFORM_910B, replace(SMALL, cube_cores=1, vector_cores=2)])
+        run(case, leading, rng.choice([1, 7, 16, 40, 100, 160]), columns, programs, platform)
+
+
+TILING_DUMP = """
+#include "FUNCTION_tiling.h"
+#include <cstdio>
+int main()
+{
+    namespace n = FUNCTION_tiling;
+    atcfuse::Platform chip{};
+    atcfuse::Shape in[11];
+    long long rows, hidden, a, b;
+    while (std::scanf("%d %lld %lld %lld %lld", &chip.cubeCores, &rows, &hidden, &a, &b) == 5) {
+        chip = {chip.cubeCores, 2 * chip.cubeCores, 188160, 524032, 65536, 65536, 131072};
+        for (auto& shape : in) shape.rank = -1;
+        in[0] = {2, {rows, hidden}};
+        in[1] = {1, {hidden}};
+        in[2] = {1, {hidden}};
+        in[3] = {2, {hidden, a}};
+        in[4] = {2, {b, hidden}};
+        in[7] = {1, {a}};
+        n::Tiling t{};
+        atcfuse::Launch launch{};
+        const char* refused = n::computeTiling(chip, in, t, launch);
+        const auto& c = t.cube;
+        std::printf("%s %d %d %d %d %d %d %lld %lld %lld %d %d %d %d %d %d %d %d\\n", refused ? "refused" : "taken",
+                    launch.blocks, t.rowsPerTask, t.groups, t.unitColumns, t.chunkColumns, t.slotPitch,
+                    (long long)t.biasOffset, (long long)t.slotBytes, (long long)launch.workspaceBytes, c.baseM, c.baseN,
+                    c.baseK, c.stepKa, c.depthA1, c.stepKb, c.iterateOrder, c.dbL0C);
+    }
+}
+"""
+
+
+def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path) -> None:
+    kernel = Case(BFLOAT16, FLOAT, "nb t-").render()
+    for name, text in kernel.files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "dump.cpp").write_text(TILING_DUMP.replace("FUNCTION", kernel.function))
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-I", str(KERNELS / "twin")]
+    subprocess.run(["g++", *flags, "dump.cpp", "-o", "dump"], cwd=tmp_path, check=True)
+    rng = random.Random(3)
+    problems = [
+        (
+            rng.randint(1, 40),
+            rng.choice([0, 1, 3, 17, 128, 500, 4097, 100_000]),
+            rng.choice([1, 13, 64, 768, 1000, 4096, 8192, 30_000, 65_519, 65_520]),
+            rng.choice([1, 30, 64, 768, 3072, 12_288, 65_535, 65_536]),
+            rng.choice([1, 100, 4096, 70_000]),
+        )
+        for _ in range(150)
+    ]
+    text = "\n".join(" ".join(map(str, p)) for p in problems)
+    done = subprocess.run([tmp_path / "dump"], input=text, capture_output=True, text=True, check=True)
+    for numbers, line in zip(problems, done.stdout.splitlines(), strict=True):
+        cores, rows, hidden, a, b = numbers
+        projections = (Projection(a, bias=True), Projection(b, transposed=True))
+        problem = Problem(rows, hidden, projections, gamma_bytes=4, beta_bytes=4, widens_bias=True)
+        verdict, *found = line.split()
+        assert (verdict == "refused") == (refusal(problem) is not None), numbers
+        if verdict == "refused":
+            continue
+        t = plan(problem, replace(PLATFORM_910B, cube_cores=cores))
+        expected = [t.blocks, t.rows_per_task, t.groups, t.unit_columns, t.chunk_columns, t.slot_pitch, t.bias_offset]
+        expected += [t.slot_bytes, t.workspace_bytes, t.base_m, t.base_n, t.base_k, t.step_ka, t.depth_a, t.step_kb]
+        expected += [int(t.keeps_a), t.db_l0c]
+        assert [int(word) for word in found] == expected, numbers
+
+
+def test_wrong_shapes_are_refused_before_anything_runs(programs: Path) -> None:
+    inputs = make_inputs(PACKED, (4,), 64, (32,), 0.0)
+    inputs["gamma"] = inputs["gamma"][:63]
+    with pytest.raises(AtcfuseError, match="gamma and beta need as many elements"):
+        run_kernel(PACKED.render(), inputs, cache=programs)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A defect seeded into the kernel: what is replaced, and the twin's rule that must catch it.
+
+    Without a rule its numbers, or the twin, must.
+    """
+
+    correct: str
+    wrong: str
+    rule: str = ""
+
+
+MUTATIONS = {
+    "no wait before the cube reads the slot": Mutation("Await<HardEvent::MTE3_S>();", "", "matmul-sync"),
+    "no wait for gamma": Mutation(
+        "            Await<HardEvent::MTE2_V>();\n            PipeBarrier", "            PipeBarrier", "missing-sync"
+    ),
+    "no barrier after the mean": Mutation(
+        "BrcbRepeatParams(1, 8));\n        PipeBarrier<PIPE_V>();", "BrcbRepeatParams(1, 8));", "missing-barrier"
+    ),
+    "a buffer is not freed": Mutation("        in_.FreeTensor(narrow);\n", "", "queue-alloc"),
+    "End is forgotten": Mutation("        matmul.End();\n", "", "matmul-end"),
+    "org shape after the operands": Mutation(
+        "        matmul.SetTensorA(slot_);\n",
+        "        matmul.SetTensorA(slot_);\n"
+        "        matmul.SetOrgShape(rows_, columns, t.slotPitch, t.hidden, columns);\n",
+        "matmul-org-shape",
+    ),
+    "one column too many": Mutation(
+        "DataCopyPad(loaded, source, DataCopyExtParams(1, static_cast<uint32_t>(count * sizeof(T))",
+        "DataCopyPad(loaded, source, DataCopyExtParams(1, static_cast<uint32_t>((count + 1) * sizeof(T))",
+        "gm-range",
+    ),
+    "the tail columns are left out": Mutation("if (count % kLanes != 0) {", "if (count % kLanes > 63) {"),
+    "gamma and beta are swapped": Mutation("kHasGamma ? 3 : 2", "kHasGamma ? 2 : 3"),
+    "the slot's pitch is the row": Mutation("* tiling_->slotPitch + first", "* tiling_->hidden + first"),
+    "the group's weight starts one column late": Mutation(
+        "weight[static_cast<uint64_t>(column) * ", "weight[static_cast<uint64_t>(column) + 1 * "
+    ),
+    "epsilon is forgotten": Mutation("Adds(lanes, lanes, kEpsilon, count);", "Adds(lanes, lanes, 0.0f, count);"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_kernel_is_caught(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atcfuse.twin.FLAGS", ("-std=c++17", "-O0"))
+    mutation = MUTATIONS[name]
+    case = replace(PACKED, epsilon=0.25)
+    kernel = case.render()
+    source = kernel.files[f"{kernel.function}.cpp"]
+    assert mutation.correct in source
+    source = source.replace(mutation.correct, mutation.wrong, 1)
+    broken = replace(kernel, files={**kernel.files, f"{kernel.function}.cpp": source})
+    inputs = make_inputs(case, (20,), 100, (600,), 0.0)
+    with pytest.raises((AtcfuseError, AssertionError)) as caught:
+        check_numbers(case, inputs, run_kernel(broken, inputs, platform=SMALL, cache=tmp_path))
+    if mutation.rule:
+        assert isinstance(caught.value, AtcfuseError)
+        assert f"rule {mutation.rule}:" in str(caught.value)
