@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atcfuse.codegen.literals import c_float
 from atcfuse.codegen.names import content_letters, kernel_function, op_type_stem
 from atcfuse.codegen.registry import GENERATORS, Generator
-from atcfuse.codegen.signature import CPP_TYPES, ELEMENT_BYTES, AttributeValue, Signature, float32
+from atcfuse.codegen.signature import CPP_TYPES, ELEMENT_BYTES, AttributeValue, Signature
 from atcfuse.diagnostics import AtcfuseError, error
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import family_of
@@ -73,6 +74,7 @@ def render_driver(kernel: GeneratedKernel) -> str:
     template = _environment(spec.folder.parent / COMMON).get_template("run.cpp.j2")
     return template.render(
         function=kernel.function,
+        host_headers=[name for name in kernel.files if name.endswith("_host.h")],
         inputs=[described(o.name) for o in spec.inputs],
         outputs=[described(o.name) for o in spec.outputs],
     )
@@ -119,15 +121,3 @@ def _environment(folder: Path) -> Environment:
     )
     environment.filters["c_float"] = c_float
     return environment
-
-
-def c_float(value: float) -> str:
-    """A number as a C++ float literal that gives exactly its float32 value."""
-    single = float32(value)
-    if single != single:
-        return '__builtin_nanf("")'
-    if single in (float("inf"), float("-inf")):
-        return "__builtin_inff()" if single > 0 else "-__builtin_inff()"
-    if single == int(single) and abs(single) < 1e7:
-        return f"{int(single)}.0f"
-    return f"{single:.9g}f" if "e" in f"{single:.9g}" or "." in f"{single:.9g}" else f"{single:.9g}.0f"
