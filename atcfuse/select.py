@@ -131,26 +131,46 @@ def _on_cycle(chosen: Sequence[int], fusions: Sequence[Fusion]) -> int | None:
 
 
 def _stuck(matches: Sequence[Match]) -> set[int]:
-    """Positions of the matches that a topological sort of the contracted graph never reaches."""
+    """Positions of the matches that lie on a cycle of the contracted graph, or between two."""
     scope = matches[0].scope
     owner = {member: -1 - k for k, match in enumerate(matches) for member in match.members}
-    readers: dict[int, set[int]] = {}
-    waiting: dict[int, int] = {}
+    outputs = {value for match in matches for value in match.outputs}
+    edges: dict[int, set[int]] = {}
     for node in scope.nodes:
         here = owner.get(node.index, node.index)
-        waiting.setdefault(here, 0)
+        targets = edges.setdefault(here, set())
         for value in node.outputs:
-            for reader in scope.readers(value):
-                there = owner.get(reader.index, reader.index)
-                if there != here and there not in readers.setdefault(here, set()):
-                    readers[here].add(there)
-                    waiting[there] = waiting.get(there, 0) + 1
-    ready = [i for i, count in waiting.items() if not count]
+            # Who reads a value that vanishes dies with it or reads a shape from elsewhere.
+            if here >= 0 or value in outputs:
+                targets.update(owner.get(r.index, r.index) for r in scope.readers(value))
+        targets.discard(here)
+    for match in matches:
+        for index, extents in match.shapes.items():
+            for value in (e[0] for e in extents if not isinstance(e, int)):
+                source = scope.producers.get(value)
+                if source is not None:
+                    edges[owner.get(source.index, source.index)].add(index)
+    left = _unsorted(edges)
+    backward: dict[int, set[int]] = {here: set() for here in left}
+    for here in left:
+        for there in edges.get(here, ()):
+            if there in left:
+                backward[there].add(here)
+    return {-1 - i for i in _unsorted(backward) if i < 0}
+
+
+def _unsorted(edges: dict[int, set[int]]) -> set[int]:
+    """The vertices that a topological sort never reaches."""
+    waiting = dict.fromkeys(edges, 0)
+    for targets in edges.values():
+        for target in targets:
+            waiting[target] = waiting.get(target, 0) + 1
+    ready = [v for v, count in waiting.items() if not count]
     while ready:
         here = ready.pop()
         del waiting[here]
-        for there in readers.get(here, ()):
-            waiting[there] -= 1
-            if not waiting[there]:
-                ready.append(there)
-    return {-1 - i for i in waiting if i < 0}
+        for target in edges.get(here, ()):
+            waiting[target] -= 1
+            if not waiting[target]:
+                ready.append(target)
+    return set(waiting)

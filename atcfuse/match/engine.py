@@ -75,8 +75,8 @@ class Matcher:
         self.best, self.budget = None, BUDGET
 
     def refuse(self, code: str, reason: str, where: str, depth: int) -> None:
-        """Notes a failed check; the deepest one wins, the first of equals."""
-        if self.best is None or depth > self.best.depth:
+        """Notes a failed check. The deepest one wins; of equals one that says more than another operator, then the first."""
+        if self.best is None or (depth, code != "ATF310") > (self.best.depth, self.best.code != "ATF310"):
             self.best = Refusal(code, reason, where, depth)
 
     def through(self, value: str) -> tuple[str, frozenset[int]]:

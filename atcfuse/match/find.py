@@ -130,9 +130,20 @@ class RuleFinder:
             return
         found = sorted(self._forward(step, state, frame, after), key=lambda pair: pair[0])
         if not found:
-            self.matcher.refuse("ATF318", f"no {left[0].name} is computed from it", "", len(state.members))
+            self._nothing_computed(step, state, frame)
         for branch, longer in found:
             yield from self._roots(rule, left[1:], longer, frame, branch)
+
+    def _nothing_computed(self, step: Step, state: State, frame: Frame) -> None:
+        depth = len(state.members)
+        for source in _bound_sources(step.term, frame, state):
+            readers = self.scope.consumers.get(source, ())
+            if self.scope.is_output(source):
+                self.matcher.refuse("ATF301", f'"{source}" is an output of the model', source, depth)
+            elif readers:
+                read = ", ".join(sorted({r.op for r in readers}))
+                reason = f'no {step.names[0]} is computed from "{source}", which is read by {read}'
+                self.matcher.refuse("ATF318", reason, source, depth)
 
     def _context(self, rule: Rule, left: list[Step], state: State, frame: Frame) -> Iterator[State]:
         if not left:
