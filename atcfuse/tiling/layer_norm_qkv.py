@@ -1,6 +1,6 @@
 """Tiling of the `layer_norm_qkv` kernel and the bytes that it moves.
 
-`plan` computes what the kernel's own `layer_norm_qkv_plan.h.j2` computes on the host of the chip; `predict` counts what
+`plan` computes what the kernel's own `layer_norm_qkv_host.h.j2` computes on the host of the chip; `predict` counts what
 the kernel then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
 """
 

@@ -210,7 +210,7 @@ def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path
 
 
 TILING_DUMP = """
-#include "FUNCTION_tiling.h"
+#include "FUNCTION_host.h"
 #include <cstdio>
 int main()
 {
