@@ -9,6 +9,7 @@ from typing import Any
 from atcfuse.codegen.layouts import Layout, Reading, parse_layout, read_sizes
 from atcfuse.codegen.literals import c_float
 from atcfuse.codegen.signature import BFLOAT16, CPP_TYPES, ELEMENT_BYTES, FLOAT16, Signature
+from atcfuse.tiling.attention import Problem
 
 MAX_HEAD_DIM = 256
 LEAST_FLOAT = -3.4028234663852886e38
@@ -80,6 +81,37 @@ def score_steps(signature: Signature) -> dict[str, Any]:
         "empty_rows": unbounded and (has_bias or causal == "bottom_right" or (has_mask and fill == -math.inf)),
         "empty_is_zero": signature.text("masked_rows") == "zero",
     }
+
+
+def problem(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> Problem:
+    """The attention that a signature and its inputs' shapes make, for `atcfuse.tiling.attention`."""
+    layouts = _layouts(signature)
+    readings = _readings(layouts)
+    assert not isinstance(readings, str)
+    names = {"kHeads": "num_heads", "kKvHeads": "num_kv_heads", "kHeadDim": "head_dim", "kValueDim": "v_head_dim"}
+    known = {name: signature.integer(attribute) for name, attribute in names.items()}
+    for reading in readings:
+        factors = [known[f] if f in known else int(f) for f in reading.divisor.split(" * ")]
+        known[reading.name] = shapes["qkv"[reading.operand]][reading.axis] // math.prod(factors)
+    steps = score_steps(signature)
+    return Problem(
+        heads=known["kHeads"],
+        kv_heads=known["kKvHeads"],
+        head_dim=known["kHeadDim"],
+        value_dim=known["kValueDim"],
+        element_bytes=ELEMENT_BYTES[signature.dtypes["q"]],
+        bias_bytes=ELEMENT_BYTES[signature.dtypes["bias"]] if signature.has("bias") else 0,
+        has_mask=signature.has("mask"),
+        has_softcap=steps["softcap"] != 0,
+        keys_transposed=layouts["k"].innermost() == "S",
+        skips=steps["skips"],
+        bottom_right=steps["causal"] == "bottom_right",
+        batch=known.get("sizes.batch", 1),
+        queries=known.get("sizes.queries", 1),
+        keys=known.get("sizes.keys", 1),
+        bias_shape=shapes.get("bias", ()),
+        mask_shape=shapes.get("mask", ()),
+    )
 
 
 def _chip_refusal(signature: Signature) -> str | None:

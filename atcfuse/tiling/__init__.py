@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 FAMILIES = {"Ascend910B": "910B", "Ascend910_93": "910B", "Ascend310P": "310P"}
@@ -46,3 +47,31 @@ def ceil_div(a: int, b: int) -> int:
 def round_up(a: int, unit: int) -> int:
     """The least multiple of `unit` that is at least `a`."""
     return ceil_div(a, unit) * unit
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one launch of a generated kernel moves and holds, in bytes; the twin counts exactly the same.
+
+    `reads` and `writes` are global-memory traffic by operand. The workspace is where cube and vector cores meet:
+    its traffic stays in L2 as long as `workspace_footprint` (distinct bytes written) does. `buffers` are the on-chip
+    buffers of one vector core, `peak` the high-water mark of each on-chip memory.
+    """
+
+    form: str
+    blocks: int
+    parameters: Mapping[str, int]
+    reads: Mapping[str, int]
+    writes: Mapping[str, int]
+    workspace_read: int
+    workspace_written: int
+    workspace_footprint: int
+    workspace_bytes: int
+    messages: int
+    buffers: Mapping[str, int]
+    peak: Mapping[str, int]
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Traffic of inputs and outputs."""
+        return sum(self.reads.values()) + sum(self.writes.values())
