@@ -15,6 +15,7 @@ from atcfuse.graph.infer import infer
 from atcfuse.kernel import KernelSpec, load_kernels
 from atcfuse.loader import load_rules
 from atcfuse.match.find import NearMiss, RuleFinder
+from atcfuse.match.heads import Heads
 from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.options import Options
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_ROUNDS = 4
+UNBLOCKED = frozenset({"ATF301", "ATF302", "ATF303", "ATF320"})
+"""Refusals that may fall away once other fusions were carried out: only then is another round worth its time."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,14 @@ def optimize_proto(
     before = account.before(model, tools.options.assume)
     findings = Findings()
     for _ in range(MAX_ROUNDS):
-        if not _round(model, tools, findings):
+        applied = _round(model, tools, findings)
+        if not applied:
             break
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(proto, path)
         infer(model, known)
+        if not any(k.refusal.code in UNBLOCKED for k in findings.kept):
+            break
     dialect = to_dialect(proto, tools.options.dialect)
     diagnostics = (*tools.switches.diagnostics, *dialect)
     document = account.document(before, model, tools, findings, diagnostics, name, sha256)
@@ -120,8 +126,9 @@ def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
     """Finds, selects and applies once; False where nothing was left to apply. The last round's refusals are kept."""
     fusions: list[Fusion] = []
     kept: list[Kept] = []
+    heads = Heads(tools.book)
     for scope in model.scopes():
-        finder = RuleFinder(scope, tools.book)
+        finder = RuleFinder(scope, tools.book, heads)
         for rule in tools.book.rules:
             _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])

@@ -93,7 +93,8 @@ class _Joint:
     def arrange(self) -> Arranged | Refusal:
         """Reads operands less deep until layouts, masks and safety hold."""
         if not self.links[OUT]:
-            return Refusal("ATF313", "the rank of the result is not known", str(self.state.env[self.rule.outputs[0].step]))
+            core = str(self.state.env[self.rule.outputs[0].step])
+            return Refusal("ATF313", "the rank of the result is not known", core)
         while True:
             result = self._attempt()
             if not isinstance(result, Blame):

@@ -92,7 +92,11 @@ def _groups(side: str) -> list[list[str]]:
 
 
 def _bind_sizes(
-    source: list[list[str]], target: list[list[str]], shape: tuple[Dim, ...], out: tuple[Dim, ...], env: Mapping[str, Any]
+    source: list[list[str]],
+    target: list[list[str]],
+    shape: tuple[Dim, ...],
+    out: tuple[Dim, ...],
+    env: Mapping[str, Any],
 ) -> dict[str, Dim] | None:
     """Sizes of the factor names from axes that hold one factor each; names bound before must agree."""
     if len(source) != len(shape) or len(target) != len(out):

@@ -19,6 +19,7 @@ from atcfuse.graph.numbering import ValueNumbers
 from atcfuse.graph.schema import COMMUTATIVE, input_position, parameter, unexpected_attributes
 from atcfuse.match.chains import passed_noops
 from atcfuse.match.functions import functions_for
+from atcfuse.match.heads import Heads
 from atcfuse.match.typing import type_problem
 from atcfuse.match.values import Found, Refusal, State, Value
 from atcfuse.rule.model import Fragment, Input, RuleBook
@@ -60,8 +61,8 @@ Builtin = Callable[["Matcher", Call, str, State, Frame], Iterator[State]]
 class Matcher:
     """Matches terms in one scope. `builtins` are the combinators that know about views."""
 
-    def __init__(self, scope: Scope, book: RuleBook, builtins: Mapping[str, Builtin]) -> None:
-        self.scope, self.book, self.builtins = scope, book, builtins
+    def __init__(self, scope: Scope, book: RuleBook, builtins: Mapping[str, Builtin], heads: Heads) -> None:
+        self.scope, self.book, self.builtins, self.heads = scope, book, builtins, heads
         self.numbers = ValueNumbers(scope)
         self.functions = functions_for(scope)
         self.best: Refusal | None = None
@@ -75,7 +76,7 @@ class Matcher:
         self.best, self.budget = None, BUDGET
 
     def refuse(self, code: str, reason: str, where: str, depth: int) -> None:
-        """Notes a failed check. The deepest one wins; of equals one that says more than another operator, then the first."""
+        """Notes a failed check. The deepest wins; of equals one that is not just another operator, then the first."""
         if self.best is None or (depth, code != "ATF310") > (self.best.depth, self.best.code != "ATF310"):
             self.best = Refusal(code, reason, where, depth)
 
@@ -365,7 +366,14 @@ class Matcher:
 
     def _alternatives(self, fragment: Fragment, value: str) -> Iterator[Found]:
         count = 0
+        node = self.scope.producer(value)
+        op = node.op if node else ""
+        tried = False
         for alternative in fragment.alternatives:
+            heads = self.heads.alternative(alternative)
+            if heads is not None and op not in heads:
+                continue
+            tried = True
             frame = self._frame(fragment, alternative)
             for state in self.match(alternative.result, value, State(), frame):
                 done = self.conclude(alternative, value, state, frame)
@@ -377,6 +385,8 @@ class Matcher:
                 count += 1
                 if count >= MAX_RESULTS:
                     return
+        if not tried:
+            self.refuse("ATF310", f"expected {fragment.name}, found {op or 'a value from outside'}", value, 0)
 
     def _frame(self, fragment: Fragment, alternative: Alternative) -> Frame:
         key = id(alternative)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from atcfuse.graph.dims import Dim, divide, product
 from atcfuse.graph.views import Axis, Factor
 
-
 RUNTIME = ("B", "S")
 """The letters whose extents kernels read from a shape at run time, even where this model fixes them."""
 

@@ -9,10 +9,11 @@ from typing import Any
 from atcfuse.graph.index import Node, Scope
 from atcfuse.match.arrange import Arranged, arrange
 from atcfuse.match.builtins import BUILTINS
-from atcfuse.match.engine import BudgetExhausted, Frame, Matcher, frame_of
-from atcfuse.match.values import Operand, Refusal, State, Value
-from atcfuse.rule.model import Output, Rule, RuleBook
-from atcfuse.rule.terms import Call, Choice, Ref, Step, Term, names_in
+from atcfuse.match.engine import BUDGET, BudgetExhausted, Frame, Matcher, frame_of
+from atcfuse.match.heads import Heads
+from atcfuse.match.values import Found, Operand, Refusal, State, Value
+from atcfuse.rule.model import Fragment, Output, Rule, RuleBook
+from atcfuse.rule.terms import Call, Ref, Step, Term, names_in
 from atcfuse.safety import Shapes
 
 FORWARD_DEPTH = 12
@@ -46,9 +47,12 @@ class NearMiss:
 class RuleFinder:
     """Finds the matches of rules in a scope; fragments are shared between the rules."""
 
-    def __init__(self, scope: Scope, book: RuleBook) -> None:
+    def __init__(self, scope: Scope, book: RuleBook, heads: Heads | None = None) -> None:
         self.scope, self.book = scope, book
-        self.matcher = Matcher(scope, book, BUILTINS)
+        self.heads = heads or Heads(book)
+        self.matcher = Matcher(scope, book, BUILTINS, self.heads)
+        self._fragment_anchors: dict[str, list[Node]] = {}
+        self._applied: dict[str, dict[str, list[str]]] = {}
         self.by_op: dict[str, list[Node]] = {}
         for index in scope.order:
             node = scope.nodes[index]
@@ -70,34 +74,17 @@ class RuleFinder:
                 misses.append(NearMiss(rule, self.scope, node, result))
         return matches, misses
 
-    def _anchors(self, term: Term) -> Iterable[Node]:
-        ops = self.heads(term)
-        if ops is None:
-            return (self.scope.nodes[i] for i in self.scope.order)
-        nodes = [node for op in ops for node in self.by_op.get(op, ())]
-        return sorted(nodes, key=lambda n: self.scope.positions[n.index])
-
-    def heads(self, term: Term, seen: frozenset[str] = frozenset()) -> frozenset[str] | None:
-        """The operators that can make a value which the term matches; None for any."""
-        if isinstance(term, Choice):
-            return _union(self.heads(a.result, seen) for a in term.alternatives)
-        if not isinstance(term, Call):
-            return None
-        if term.is_operator:
-            return frozenset({term.op})
-        if term.head == "merged":
-            return self.heads(term.args[0], seen)
-        fragment = self.book.fragments.get(term.head)
-        if fragment is None or fragment.name in seen:
-            return None if fragment is None else frozenset()
-        seen = seen | {fragment.name}
-        return _union(self._alternative_heads(a.result, a.steps, seen) for a in fragment.alternatives)
-
-    def _alternative_heads(self, term: Term, steps: tuple[Step, ...], seen: frozenset[str]) -> frozenset[str] | None:
-        if isinstance(term, Ref):
-            step = next((s for s in steps if term.name in s.names), None)
-            return None if step is None else self.heads(step.term, seen)
-        return self.heads(term, seen)
+    def _anchors(self, term: Term) -> list[Node]:
+        """The nodes to start from: all of an operator, or those on which a fragment is found at all."""
+        if isinstance(term, Call) and term.is_operator:
+            return self.by_op.get(term.op, [])
+        nodes = self._head_nodes(self.heads.of(term))
+        fragment = self.book.fragments.get(term.head) if isinstance(term, Call) else None
+        if fragment is None:
+            return nodes
+        if fragment.name not in self._fragment_anchors:
+            self._fragment_anchors[fragment.name] = [n for n in nodes if self._results(fragment, n)]
+        return self._fragment_anchors[fragment.name]
 
     def _anchor(self, rule: Rule, step: Step, node: Node, frame: Frame) -> Match | Refusal | None:
         """The first safe match from an anchor, else why there is none; None where the anchor is not one."""
@@ -160,11 +147,9 @@ class RuleFinder:
         A branch is told by its first own node; it shares no node with what is matched already, and only branches behind
         `after` in node order are given.
         """
-        heads = self.heads(step.term)
-        sources = _bound_sources(step.term, frame, state)
         bound = State(state.env, frozenset(), state.labels)
         found: list[tuple[int, State]] = []
-        for value in self._reachable(sources, heads):
+        for value in self._candidates(step, frame, state):
             for own in self.matcher.match_step(step, 0, value, bound, frame):
                 if not own.members or own.members & state.members:
                     continue
@@ -172,6 +157,41 @@ class RuleFinder:
                 if branch > after:
                     found.append((branch, State(own.env, own.members | state.members, own.labels)))
         return _longest_first(found)
+
+    def _candidates(self, step: Step, frame: Frame, state: State) -> Iterable[str]:
+        """Values at which the step may match, computed from what is bound."""
+        term = step.term
+        if isinstance(term, Call) and term.head in self.book.fragments and isinstance(term.args[0], Ref):
+            bound = state.env.get(term.args[0].name)
+            if isinstance(bound, Value):
+                return self._applications(self.book.fragments[term.head]).get(self.scope.source(str(bound)), ())
+        return self._reachable(_bound_sources(term, frame, state), self.heads.of(term))
+
+    def _applications(self, fragment: Fragment) -> dict[str, list[str]]:
+        """Every value on which the fragment is found, by the value that its first parameter receives."""
+        if fragment.name not in self._applied:
+            found: dict[str, dict[str, None]] = {}
+            for node in self._head_nodes(self.heads.fragment(fragment)):
+                for result in self._results(fragment, node):
+                    first = result.params.get(fragment.params[0])
+                    if first is not None:
+                        found.setdefault(self.scope.source(str(first)), {})[node.outputs[0]] = None
+            self._applied[fragment.name] = {source: list(values) for source, values in found.items()}
+        return self._applied[fragment.name]
+
+    def _head_nodes(self, ops: frozenset[str] | None) -> list[Node]:
+        nodes = self.scope.nodes if ops is None else [n for op in ops for n in self.by_op.get(op, ())]
+        return sorted((n for n in nodes if n.outputs), key=lambda n: self.scope.positions[n.index])
+
+    def _results(self, fragment: Fragment, node: Node) -> tuple[Found, ...]:
+        outer = self.matcher.budget
+        self.matcher.budget = BUDGET
+        try:
+            return self.matcher.fragment(fragment, node.outputs[0])[0]
+        except BudgetExhausted:
+            return ()
+        finally:
+            self.matcher.budget = outer
 
     def _reachable(self, sources: Iterable[str], heads: frozenset[str] | None) -> list[str]:
         """Values computed from the sources within a few nodes whose operator is one of `heads`."""
@@ -206,15 +226,6 @@ class RuleFinder:
 def _plain(bound: Any) -> Any:
     # What a context step reads is only looked at, never rearranged: its roots by name are enough.
     return tuple(str(link.value) for link in bound.links) if isinstance(bound, Operand) else bound
-
-
-def _union(parts: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
-    total: frozenset[str] = frozenset()
-    for part in parts:
-        if part is None:
-            return None
-        total |= part
-    return total
 
 
 def _bound_sources(term: Term, frame: Frame, state: State) -> list[str]:

@@ -13,7 +13,7 @@ from atcfuse.match.values import Built, Refusal, Value
 
 def combined(
     scope: Scope, items: Sequence[Aligned], op: str, layouts: Layouts, keys_agree: bool
-) -> Value | Built | None | Refusal:
+) -> Value | Built | Refusal | None:
     """All items as one operand: none, the value itself, or standard nodes that combine several with `op`."""
     total: Value | Built | None = None
     for item in items:
@@ -65,7 +65,7 @@ def _regrouped(value: str, shape: Sequence[Dim], scores: Sequence[Dim], layouts:
     if len(lead) == 1 and divide(lead[0], layouts.heads) is not None:
         whole = Built("Unsqueeze", (Value(value),), (("axes", (0,)),))
         return Built("Reshape", (whole,), (("shape", (-1, layouts.heads, 0, 0)),))
-    return Refusal("ATF315", "the mask groups batch and heads in a way that is not [batch, heads, queries, keys]", value)
+    return Refusal("ATF315", "the mask does not group its axes as [batch, heads, queries, keys]", value)
 
 
 def _squeezed(value: str, leading: int) -> Built:

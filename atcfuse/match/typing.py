@@ -20,7 +20,12 @@ def type_name(dtype: int) -> str:
 
 
 def type_problem(
-    scope: Scope, spec: TypeSpec, value: str, env: Mapping[str, Any], types: Mapping[str, tuple[int, ...]], functions: Any
+    scope: Scope,
+    spec: TypeSpec,
+    value: str,
+    env: Mapping[str, Any],
+    types: Mapping[str, tuple[int, ...]],
+    functions: Any,
 ) -> tuple[dict[str, Any], Refusal | None]:
     """New bindings of dims and type variables, and what does not fit (None when all is proved)."""
     fact = scope.fact(value)
@@ -90,7 +95,9 @@ def _is_one(dims: tuple[Expr | str, ...]) -> bool:
     return len(dims) == 1 and isinstance(dims[0], Expr) and dims[0].text == "1"
 
 
-def _unify_dim(expr: Expr, size: Any, names: Mapping[str, Any], functions: Any, bound: dict[str, Any]) -> Refusal | None:
+def _unify_dim(
+    expr: Expr, size: Any, names: Mapping[str, Any], functions: Any, bound: dict[str, Any]
+) -> Refusal | None:
     if expr.text.isidentifier() and expr.text not in names:
         bound[expr.text] = size
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Union
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
@@ -41,12 +42,12 @@ class Call:
     span: Span
     inherits: bool = False
 
-    @property
+    @cached_property
     def is_operator(self) -> bool:
         """Whether this calls an ONNX operator rather than a fragment."""
         return self.head.rpartition(".")[2][:1].isupper()
 
-    @property
+    @cached_property
     def op(self) -> str:
         """The operator as the index spells it, `domain::Type` for other domains."""
         domain, _, name = self.head.rpartition(".")
