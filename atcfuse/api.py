@@ -1,0 +1,222 @@
+"""The Python API: a model in memory or a file through the whole way, and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atcfuse import compiler
+from atcfuse.diagnostics import AtcfuseError, Diagnostic, error, warning
+from atcfuse.files import CHUNK, Transaction, create, write_all, writing
+from atcfuse.graph.dialect import normalise, to_dialect
+from atcfuse.graph.store import load, write
+from atcfuse.options import Options, parse_dialect, with_environment
+from atcfuse.report import gate, read_report, to_json, to_markdown
+from atcfuse.soc_names import parse_soc
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_graphsurgeon as gs
+
+    from atcfuse.verify import Verification
+
+Progress = Callable[[Path, int, int], None]
+"""Called while weights are copied: the file, bytes done, bytes in all."""
+
+UNVERIFIABLE = frozenset({"ATF504", "ATF505"})
+"""Codes of a verification that could not run at all, which says nothing against the fusion."""
+
+
+@dataclass(frozen=True)
+class Result(compiler.Result):
+    """The optimized model, its report document (`atcfuse.report/1`) and the diagnostics of the run.
+
+    `graph` is the same model as a `gs.Graph`, without the functions that give the fused nodes their meaning
+    (graphsurgeon cannot tell them apart); None unless a `gs.Graph` was given.
+    """
+
+    graph: gs.Graph | None = None
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """What `optimize_file` did. `written` lists the files in place now; it is empty where `failed`, and in a dry run."""
+
+    report: dict[str, Any]
+    diagnostics: tuple[Diagnostic, ...]
+    written: tuple[Path, ...]
+    verification: Verification | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a gate was not met or the verification found a difference."""
+        return any(d.severity == "error" for d in self.diagnostics)
+
+
+def optimize(
+    model: onnx.ModelProto | gs.Graph | str | Path, options: Options | None = None, **overrides: Any
+) -> Result:
+    """Fuses a model and reports on it; `overrides` are single options by name, such as `dialect="portable"`.
+
+    A model given in memory is not changed: the result is a copy, weights included. A path is loaded with its external
+    data left on disk, and the result still refers to those files. The environment variables GF_AUTOFUSION_DEBUG and
+    GF_AUTOFUSION_DISABLE are respected. Raises AtcfuseError for a model, rule or switch file that is not acceptable,
+    UsageError for an option that is not, TypeError for an unknown option or another kind of model.
+    """
+    tools = compiler.toolbox(settled(options or Options(), overrides))
+    if isinstance(model, (str, Path)):
+        path = Path(model)
+        return _result(compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path)))
+    if type(model).__module__.startswith("onnx_graphsurgeon"):
+        return _optimize_graph(model, tools)
+    if not hasattr(model, "opset_import"):
+        raise TypeError(f"expected a ModelProto, a gs.Graph or a path, found {type(model).__name__}")
+    return _result(compiler.optimize_proto(normalise(model), tools, name=_model_name(model)))
+
+
+def settled(options: Options, overrides: Mapping[str, Any]) -> Options:
+    """The options with overrides and environment applied, paths as `Path`, every name checked."""
+    chosen = replace(options, **overrides)
+    rules = [chosen.rules] if isinstance(chosen.rules, (str, Path)) else chosen.rules
+    checked = replace(
+        chosen,
+        switch_file=None if chosen.switch_file is None else Path(chosen.switch_file),
+        rules=tuple(Path(folder) for folder in rules),
+        soc=parse_soc(chosen.soc),
+        dialect=parse_dialect(chosen.dialect),
+    )
+    return with_environment(checked)
+
+
+def _result(found: compiler.Result, graph: gs.Graph | None = None) -> Result:
+    return Result(found.model, found.report, found.diagnostics, graph)
+
+
+def _model_name(model: onnx.ModelProto) -> str:
+    return f"{model.graph.name or 'model'}.onnx"
+
+
+def _optimize_graph(graph: gs.Graph, tools: compiler.Toolbox) -> Result:
+    import onnx_graphsurgeon as gs
+
+    try:
+        exported = gs.export_onnx(graph)
+    except Exception as exc:  # graphsurgeon raises whatever its parts raise
+        hint = "make graph.toposort() and gs.export_onnx(graph) work on it first"
+        raise AtcfuseError(error("ATF136", f"graphsurgeon cannot export the graph: {exc}", hint=hint)) from exc
+    found = compiler.optimize_proto(exported, tools, name=_model_name(exported))
+    bare = type(exported)()
+    bare.CopyFrom(found.model)
+    del bare.functions[:]
+    return _result(found, gs.import_onnx(bare))
+
+
+def optimize_file(
+    path: Path,
+    out: Path | None = None,
+    options: Options | None = None,
+    *,
+    report: Path | None = None,
+    verify: bool = False,
+    baseline: Path | None = None,
+    max_regression: float = 0.0,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> FileResult:
+    """Fuses a model file into another, with its report beside it; all files appear, the model last, or none does.
+
+    `out` defaults to `default_output(path)`; `report` is a folder or a .json file, see `report_files`. With `verify`
+    both models are run and compared, with `baseline` the report is held against an older one (`max_regression` is a
+    percentage): where either fails, `failed` is true and nothing is written. Raises AtcfuseError and UsageError.
+    """
+    out = default_output(path) if out is None else out
+    reports = report_files(out, report)
+    chosen = settled(options or Options(), {})
+    transaction = Transaction([p for p in (path, chosen.switch_file, baseline) if p is not None])
+    if not dry_run:
+        for target in (out, *reports):
+            if target is out or target.parent.exists():
+                transaction.check(target)
+    tools = compiler.toolbox(chosen)
+    older = None if baseline is None else read_report(baseline)
+    found = compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path))
+    document = {**found.report, "files": {"model": out.name, "report": reports[0].name}}
+    diagnostics = found.diagnostics
+    if older is not None:
+        diagnostics += tuple(gate(document, older, max_regression))
+    verification = _verified(path, found.model) if verify else None
+    diagnostics += _judged(verification)
+    if dry_run or any(d.severity == "error" for d in diagnostics):
+        document["files"] = {"model": None, "report": None}
+        return FileResult(document, diagnostics, (), verification)
+    with transaction:
+        fresh = tuple(write(found.model, transaction, out, source=path, progress=progress))
+        document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in fresh)]
+        for target in reports:
+            text = to_json(document) if target.suffix == ".json" else to_markdown(document)
+            _stage(transaction, target, text)
+    return FileResult(document, diagnostics + fresh, (out, *reports), verification)
+
+
+def default_output(path: Path) -> Path:
+    """`bert.fused.onnx` for `bert.onnx`, in the same folder."""
+    return path.with_name(f"{_stem(path)}.fused.onnx")
+
+
+def report_files(out: Path, report: Path | None = None) -> tuple[Path, ...]:
+    """The files of a report, JSON first: beside the output, in a folder, or one .json file alone."""
+    if report is None:
+        return out.with_name(f"{_stem(out)}.report.json"), out.with_name(f"{_stem(out)}.report.md")
+    if report.suffix == ".json":
+        return (report,)
+    return report / "report.json", report / "report.md"
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".onnx")
+
+
+def _stage(transaction: Transaction, target: Path, text: str) -> None:
+    temporary = transaction.stage(target, parents=True)
+    with writing(target), create(temporary) as stream:
+        write_all(stream.fileno(), text.encode())
+
+
+def _verified(path: Path, optimized: onnx.ModelProto) -> Verification:
+    from atcfuse.verify import verify
+
+    original = load(path)
+    to_dialect(original, "portable")
+    folder = path.parent
+    return verify(original, normalise(optimized), base_dir_original=folder, base_dir_optimized=folder)
+
+
+def _judged(verification: Verification | None) -> tuple[Diagnostic, ...]:
+    """A verification's diagnostics; an original that cannot be run anywhere here is only a warning."""
+    if verification is None:
+        return ()
+    found = verification.diagnostics
+    if not any(d.code in UNVERIFIABLE for d in found):
+        return (*found, *_disagreement(verification, found))
+    return tuple(replace(d, severity="warning") if d.code in UNVERIFIABLE else d for d in found)
+
+
+def _disagreement(verification: Verification, found: Sequence[Diagnostic]) -> list[Diagnostic]:
+    if verification.ok:
+        return []
+    hint = "report this with the model; --fusion-switch-file can turn the fusion off meanwhile"
+    proof = [d for d in found if d.severity == "error"]
+    message = "the optimized model does not agree with the original; nothing was written"
+    return [error("ATF138", message, hint=hint)] if proof else [warning("ATF139", "the models could not be compared")]
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()

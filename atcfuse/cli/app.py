@@ -1,0 +1,96 @@
+"""The command group, and the guard around it: whatever happens ends in a coded message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from atcfuse import __version__
+from atcfuse.cli import console
+from atcfuse.diagnostics import AtcfuseError, Diagnostic, error
+
+COMMANDS = ("optimize", "check", "explain", "verify", "diff", "rules", "kernels", "switches", "restore")
+TRACEBACK_VARIABLE = "ATCFUSE_TRACEBACK"
+INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141
+
+
+class _Commands(click.Group):
+    """Commands in the order of a session, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"atcfuse.cli.{cmd_name}").command
+        return command
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 failed or a gate not met, 2 wrong usage.",
+)
+@click.version_option(__version__, prog_name="atcfuse", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Fuse the subgraphs of an ONNX model that one Ascend kernel can run, just before ATC."""
+
+
+def main() -> NoReturn:
+    """The console script."""
+    signal.signal(signal.SIGTERM, _terminated)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and gives its exit code. Only SystemExit of a signal handler passes through."""
+    try:
+        code = cli.main(args=list(arguments), prog_name="atcfuse", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except AtcfuseError as exc:
+        console.show(exc.diagnostics)
+        return exc.exit_code
+    except click.ClickException as exc:
+        console.show([_usage(exc)])
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        console.note("interrupted; nothing was left half-written")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; there is nobody left to read it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as exc:
+        return _internal(exc)
+
+
+def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(TERMINATED)
+
+
+def _usage(exc: click.ClickException) -> Diagnostic:
+    context = getattr(exc, "ctx", None)
+    path = context.command_path if context else "atcfuse"
+    message = exc.format_message().strip()
+    return error("ATF131", message[:1].lower() + message[1:].rstrip("."), hint=f"`{path} --help` shows the usage")
+
+
+def _internal(exc: Exception) -> int:
+    notes = [f"{type(exc).__name__}: {exc}".splitlines()[0][:400]]
+    hint = f"report it with the model and the command; {TRACEBACK_VARIABLE}=1 shows where it happened"
+    if os.environ.get(TRACEBACK_VARIABLE, "") not in ("", "0"):
+        import traceback
+
+        console.note(traceback.format_exc().rstrip())
+    message = "an internal error; this is a mistake in atcfuse, and nothing was written"
+    console.show([error("ATF199", message, hint=hint, notes=notes)])
+    return 1

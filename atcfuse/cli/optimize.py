@@ -1,0 +1,86 @@
+"""`atcfuse optimize`: the main job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from atcfuse.cli import console
+from atcfuse.diagnostics import UsageError, error
+
+if TYPE_CHECKING:
+    from atcfuse.api import FileResult
+    from atcfuse.options import Options
+
+
+@click.command("optimize", short_help="Fuse a model and write it with its report.")
+@click.argument("model", type=console.FILE)
+@click.option("-o", "--output", type=console.FILE, help="The optimized model.  [default: MODEL.fused.onnx]")
+@click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
+@click.option("--soc", default="Ascend910B1", show_default=True, help="The chip, as ATC's --soc_version names it.")
+@click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
+@click.option("--dialect", default="atc", show_default=True, help="atc, atc-flat or portable.")
+@click.option("--report", type=console.FILE, metavar="DIR|FILE.json", help="Where reports go.  [default: beside OUT]")
+@click.option("--no-kernels", is_flag=True, help="Write no operator project.")
+@click.option("--verify", is_flag=True, help="Run both models and write nothing if they differ.")
+@click.option("--assume", default="", metavar="NAME=SIZE,…", help="Sizes of dynamic dims, for the report's figures.")
+@click.option("--dry-run", is_flag=True, help="Write nothing, only report.")
+@click.option("--baseline", type=console.FILE, metavar="REPORT", help="Fail if this model is worse than this report.")
+@click.option("--max-regression", type=float, metavar="PCT", help="Percent that --baseline lets pass.  [default: 0]")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="One line, and no diagnostics but warnings and errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Also every fusion and every kept subgraph in full.")
+@console.color_option
+def command(model: Path, **given: Any) -> int:
+    """Fuse MODEL and write the optimized model, ready for ATC, with a report of what fused and what did not."""
+    from atcfuse.api import optimize_file
+
+    if given["max_regression"] is not None and given["baseline"] is None:
+        hint = "give the report to compare with, --baseline REPORT"
+        raise UsageError(error("ATF143", "--max-regression has nothing to compare with", hint=hint))
+    result = optimize_file(
+        model,
+        given["output"],
+        _options(given),
+        report=given["report"],
+        verify=given["verify"],
+        baseline=given["baseline"],
+        max_regression=given["max_regression"] or 0.0,
+        dry_run=given["dry_run"],
+        progress=console.copy_progress(),
+    )
+    console.show(result.diagnostics, quiet=given["quiet"])
+    _print(result, given)
+    return 1 if result.failed else 0
+
+
+def _options(given: dict[str, Any]) -> Options:
+    from atcfuse.options import Options, parse_assumed, parse_dialect
+
+    return Options(
+        switch_file=given["switch_file"],
+        soc=given["soc"],
+        rules=given["rules"],
+        dialect=parse_dialect(given["dialect"]),
+        assume=parse_assumed(given["assume"]),
+    )
+
+
+def _print(result: FileResult, given: dict[str, Any]) -> None:
+    from atcfuse.report import to_json, to_line, to_text
+
+    if result.verification is not None and not given["quiet"]:
+        from atcfuse.verify import verification_text
+
+        console.note(verification_text(result.verification))
+    if given["style"] == "json":
+        console.out(to_json(result.report))
+    elif given["quiet"]:
+        console.out(to_line(result.report))
+    else:
+        # The diagnostics are on stderr already.
+        shown = {**result.report, "diagnostics": []}
+        console.out(to_text(shown, console.width(), console.colored(sys.stdout)))
