@@ -103,6 +103,8 @@ def _integers(elements: tuple[Dim, ...], dtype: int, shape: tuple[Dim, ...] | No
 
     if shape is None or product(shape) != len(elements):
         return None
+    if any(abs(e) >= 2**63 for e in elements if isinstance(e, int)):
+        return None
     names = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 12: "uint32"}
     return np.array(elements, dtype=names.get(dtype, "uint64")).reshape(shape)
 

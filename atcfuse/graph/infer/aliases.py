@@ -68,8 +68,8 @@ def _cast(call: Call, result: Fact) -> str | None:
     inner = call.scope.producers.get(call.scope.alias.get(name, name))
     if inner is None or inner.op not in ("Cast", "CastLike"):
         return None
-    origin = call.scope.fact(inner.inputs[0]).dtype
-    return inner.inputs[0] if origin == result.dtype and source.dtype in WIDER.get(origin, ()) else None
+    origin = call.scope.fact(inner.input(0)).dtype
+    return inner.input(0) if origin == result.dtype and source.dtype in WIDER.get(origin, ()) else None
 
 
 def _clip(call: Call, result: Fact) -> str | None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[Dim, ...]
 
+MAX_RANK = 64
+
 TUPLES = frozenset(
     (
         *("axes", "dilations", "ends", "kernel_shape", "output_padding", "output_shape", "pads", "perm"),
@@ -49,6 +51,11 @@ class Call:
     ) -> None:
         self.scope, self.node, self.inputs, self.opset = scope, node, inputs, opset
         self.name_symbol, self.bodies, self.run = name_symbol, bodies, run
+
+    def expect(self, count: int) -> None:
+        """Raises MalformedNodeError unless the node has that many inputs."""
+        if len(self.inputs) != count:
+            raise MalformedNodeError(self.node.op)
 
     def input(self, position: int) -> Fact:
         """The fact of an input, UNKNOWN where it is absent."""
@@ -89,7 +96,9 @@ class Call:
         return symbol(self.name_symbol(f"{self.node.outputs[output]}.dim{axis}"))
 
     def fresh_shape(self, rank: int, output: int = 0) -> Shape:
-        """A shape of known rank and unknown extents."""
+        """A shape of known rank and unknown extents. Raises MalformedNodeError for a rank that no runtime has."""
+        if rank > MAX_RANK:
+            raise MalformedNodeError(self.node.outputs[output])
         return tuple(self.fresh(i, output) for i in range(rank))
 
     def fresh_value(self, index: int, signed: bool) -> Dim:

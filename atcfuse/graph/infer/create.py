@@ -11,10 +11,19 @@ from onnx import SparseTensorProto, TensorProto
 from atcfuse.graph.constants import NUMPY_TYPES, array_fact, tensor_fact
 from atcfuse.graph.dims import Dim, divide, floor_divide, is_nonnegative, maximum
 from atcfuse.graph.facts import INTEGERS, SMALL, UNKNOWN, Fact
+from atcfuse.graph.infer.arithmetic import representable
 from atcfuse.graph.infer.call import Call, Shape
 from atcfuse.graph.infer.data import filled
 
 INT64, FLOAT, STRING = TensorProto.INT64, TensorProto.FLOAT, TensorProto.STRING
+
+
+NUMBERS = (
+    ("value_int", INT64, int),
+    ("value_ints", INT64, tuple),
+    ("value_float", FLOAT, float),
+    ("value_floats", FLOAT, tuple),
+)
 
 
 def _constant(call: Call) -> Fact:
@@ -25,8 +34,8 @@ def _constant(call: Call) -> Fact:
     sparse = values.get("sparse_value")
     if isinstance(sparse, SparseTensorProto):
         return Fact(sparse.values.data_type, tuple(sparse.dims))
-    for name, dtype in (("value_int", INT64), ("value_ints", INT64), ("value_float", FLOAT), ("value_floats", FLOAT)):
-        if name in values:
+    for name, dtype, kind in NUMBERS:
+        if isinstance(values.get(name), kind):
             return array_fact(np.array(values[name], NUMPY_TYPES[dtype]), dtype)
     if "value_string" in values:
         return Fact(STRING, ())
@@ -42,7 +51,7 @@ def _shape(call: Call) -> Fact:
 
 
 def _size(call: Call) -> Fact:
-    size = call.input(0).size
+    size = representable(call.input(0).size, INT64)
     return Fact(INT64, (), None if size is None else (size,))
 
 
@@ -83,9 +92,10 @@ def _range_length(first: Dim, last: Dim, step: int) -> Dim:
 
 
 def _constant_range(start: Fact, limit: Fact, delta: Fact, dtype: int) -> Fact | None:
-    if dtype not in NUMPY_TYPES or start.array is None or limit.array is None or delta.array is None:
+    numbers = [f.array.item() for f in (start, limit, delta) if f.array is not None and f.array.size == 1]
+    if dtype not in NUMPY_TYPES or len(numbers) < 3:
         return None
-    first, last, step = (f.array.item() for f in (start, limit, delta) if f.array is not None)
+    first, last, step = numbers
     if step == 0 or not all(map(math.isfinite, (first, last, step))):
         return None
     length = max(math.ceil((last - first) / step), 0)

@@ -32,6 +32,8 @@ def moved(sources: Sequence[Fact], shape: Shape | None, mover: Mover) -> Fact:
     `mover` gets one array a source, either of numbers or of dims (objects).
     """
     dtype = next((s.dtype for s in sources if s.dtype), 0)
+    if any(s.dtype != dtype for s in sources if s.dtype):
+        raise MalformedNodeError("operands of different types")
     splat = sources[0].splat
     if any(s.splat is None or s.splat != splat or type(s.splat) is not type(splat) for s in sources):
         splat = None

@@ -109,12 +109,14 @@ def _spread(column: tuple[Dim, ...], shape: Shape | None, target: tuple[int, ...
 
 
 def _binary(call: Call) -> Fact:
+    call.expect(2)
     on_dims, on_arrays = BINARY[call.node.op]
     dtype = call.input(0).dtype or (call.input(1).dtype if call.node.op != "Pow" else 0)
     return elementwise(call, dtype, on_dims if call.input(1).dtype in INTEGRAL else None, on_arrays)
 
 
 def _compare(call: Call) -> Fact:
+    call.expect(2)
     on_dims, on_arrays = COMPARISONS[call.node.op]
     return elementwise(call, BOOL, on_dims, on_arrays)
 
@@ -122,8 +124,8 @@ def _compare(call: Call) -> Fact:
 def _variadic(call: Call) -> Fact:
     on_dims, on_arrays = VARIADIC[call.node.op]
     dtype = next((f.dtype for f in call.inputs if f.dtype), 0)
-    if len(call.inputs) == 1:
-        return call.inputs[0]
+    if len(call.inputs) < 2:
+        return call.input(0)
     if len(call.inputs) > 2:
         on_arrays = None  # the order of summation is the runtime's own
     return elementwise(call, dtype, _chained(on_dims) if on_dims else None, on_arrays)
@@ -140,24 +142,29 @@ def _chained(on_dims: OnDims) -> OnDims:
 
 
 def _unary(call: Call) -> Fact:
+    call.expect(1)
     on_dims, on_arrays = UNARY[call.node.op]
     return elementwise(call, call.input(0).dtype, on_dims, on_arrays)
 
 
 def _not(call: Call) -> Fact:
+    call.expect(1)
     return elementwise(call, BOOL, lambda a: 1 - a, np.logical_not)
 
 
 def _is_nan(call: Call) -> Fact:
+    call.expect(1)
     return elementwise(call, BOOL, None, np.isnan)
 
 
 def _is_infinite(call: Call) -> Fact:
+    call.expect(1)
     both = call.attribute("detect_positive", 1) and call.attribute("detect_negative", 1)
     return elementwise(call, BOOL, None, np.isinf if both else None)
 
 
 def _modulo(call: Call) -> Fact:
+    call.expect(2)
     dtype = call.input(0).dtype or call.input(1).dtype
     if not call.attribute("fmod", 0):
         return elementwise(call, dtype, remainder, None)
@@ -165,6 +172,7 @@ def _modulo(call: Call) -> Fact:
 
 
 def _where(call: Call) -> Fact:
+    call.expect(3)
     dtype = call.input(1).dtype or call.input(2).dtype
     condition = call.input(0).splat
     chosen = call.input(1 if condition == 1 else 2) if isinstance(condition, int) else None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from atcfuse.graph.constants import array_fact
 from atcfuse.graph.dims import (
     Dim,
     Poly,
@@ -67,7 +66,8 @@ def _gather(call: Call) -> Fact:
         if indices.shape in ((), (1,)) and -len(source.elements) <= index < len(source.elements):
             return Fact(source.dtype, shape, (source.elements[index],))
     extent = source.shape[axis]
-    picks = indices.array if isinstance(extent, int) and indices.is_constant else None
+    known = isinstance(extent, int) and indices.dtype in INTEGERS and indices.is_constant
+    picks = indices.array if known else None
     if picks is None or (picks.size and not (-extent <= picks.min() and picks.max() < extent)):
         return Fact(source.dtype, shape, splat=source.splat)
     return moved([source], shape, lambda a: np.take(a, picks, axis))
@@ -263,13 +263,14 @@ def _non_max_suppression(call: Call) -> Fact:
 
 
 def _trilu(call: Call) -> Fact:
-    source, diagonal = call.input(0), call.input(1).splat if call.has_input(1) else 0
-    if source.shape is None or len(source.shape) < 2 or not isinstance(diagonal, int):
-        return Fact(source.dtype, source.shape)
+    source, diagonal = call.input(0), call.input(1).integer if call.has_input(1) else 0
+    shape = source.shape
+    if shape is None or len(shape) < 2 or not isinstance(diagonal, int) or not source.is_constant:
+        return Fact(source.dtype, shape)
+    reach = int(max(source.array.shape)) if source.array is not None else 0
+    at = max(-reach, min(diagonal, reach))
     triangle = np.triu if call.attribute("upper", 1) else np.tril
-    if not source.is_constant or source.array is None or source.dtype not in (*INTEGERS, 1, 9, 10, 11):
-        return Fact(source.dtype, source.shape)
-    return array_fact(triangle(source.array, diagonal), source.dtype)
+    return moved([Fact(source.dtype, shape, array=source.array)], shape, lambda a: triangle(a, at))
 
 
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
