@@ -5,6 +5,8 @@
 
 using namespace AscendC;
 
+using Nd = MatmulType<TPosition::GM, CubeFormat::ND, half>;
+
 void refused(TPipe& pipe, TQue<TPosition::VECIN, 1>& queue, LocalTensor<half> h, LocalTensor<float> f,
              LocalTensor<bfloat16_t> b, LocalTensor<int64_t> wide, GlobalTensor<half> g)
 {
@@ -37,5 +39,13 @@ void refused(TPipe& pipe, TQue<TPosition::VECIN, 1>& queue, LocalTensor<half> h,
     pipe.InitBuffer(inL1, 1, 64);
 #elif CASE == 12
     SoftMax(f, f, f, f, f.ReinterpretCast<uint8_t>(), {}, {});  // build it from basic instructions
+#elif CASE == 13
+    Matmul<Nd, Nd, Nd> m1, m2, m3, m4, m5;
+    TCubeTiling t{};
+    REGIST_MATMUL_OBJ(&pipe, GetSysWorkSpacePtr(), m1, &t, m2, &t, m3, &t, m4, &t, m5, &t);  // five objects
+#elif CASE == 14
+    Matmul<Nd, Nd, MatmulType<TPosition::VECCALC, CubeFormat::NZ, half>> inUb;  // 910B has no way from L0C to UB
+#elif CASE == 15
+    Select(h, f.ReinterpretCast<uint8_t>(), h, 1.0f, SELMODE::VSEL_TENSOR_SCALAR_MODE, 128);  // a float among halves
 #endif
 }

@@ -1,6 +1,7 @@
 // Runs one of the test kernels: run KERNEL DIR BLOCKS NUMBERS... Inputs are DIR/<name>.bin, outputs too.
 #include "kernels/add.cpp"
 #include "kernels/attention.cpp"
+#include "kernels/copies.cpp"
 #include "kernels/layer_norm.cpp"
 #include "kernels/linear.cpp"
 #include "kernels/softmax.cpp"
@@ -125,6 +126,19 @@ void runCasts(twin::Harness& h, const Arguments& a)
     h.launch("casts", casts, 1, h.input("x", a.path("x")), y, nullptr, h.tiling(tiling));
 }
 
+/// NUMBERS: rows, columns, gap, left, right, blocks
+void runCopies(twin::Harness& h, const Arguments& a)
+{
+    const CopiesTiling t{a.integer(0), a.integer(1), a.integer(2), a.integer(3), a.integer(4), a.integer(5)};
+    const uint64_t pitch = static_cast<uint64_t>(up16(t.left + t.columns + t.right) + t.blocks * 16);
+    GM_ADDR y1 = h.output("y", pitch * t.rows * 2);
+    GM_ADDR y2 = h.output("y2", static_cast<uint64_t>(t.rows) * (t.columns + 3) * 2);
+    GM_ADDR y3 = h.output("y3", pitch * t.rows * 2);
+    h.launch("copies", copies, 1, h.input("x", a.path("x")), y1, y2, y3, nullptr, h.tiling(t));
+    h.saveWithGaps("y2", a.path("y2"));
+    h.saveWithGaps("y3", a.path("y3"));
+}
+
 }  // namespace
 
 int main(int argc, char** argv)
@@ -139,7 +153,7 @@ int main(int argc, char** argv)
     }
     const std::map<std::string, void (*)(twin::Harness&, const Arguments&)> kernels = {
         {"add", runAdd}, {"layer_norm", runLayerNorm}, {"softmax", runSoftmax}, {"linear", runLinear},
-        {"attention", runAttention}, {"units", runUnits}, {"casts", runCasts}};
+        {"attention", runAttention}, {"units", runUnits}, {"casts", runCasts}, {"copies", runCopies}};
     twin::Harness harness(kSoc);
     kernels.at(arguments.kernel)(harness, arguments);
     if (arguments.kernel != "linear") {  // its rows have gaps that nobody writes

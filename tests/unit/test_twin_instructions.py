@@ -133,3 +133,29 @@ def test_integer_casts_and_exact_widening(tmp_path):
     assert np.array_equal(y.view(np.float16), small.astype(np.float16))
     y, _ = execute(tmp_path, "casts", 1, [0, 256, 5, 1], x=small.astype(np.float16))
     assert np.array_equal(y, small)
+
+
+@pytest.mark.parametrize(("rows", "columns", "gap", "left", "right", "blocks"), [
+    (4, 20, 5, 0, 12, 1),
+    (6, 16, 0, 0, 0, 0),
+    (4, 21, 1, 3, 8, 2),
+    (2, 1, 7, 15, 16, 3),
+])
+def test_copies_place_rows_gaps_and_padding(tmp_path, rows, columns, gap, left, right, blocks):
+    x = np.arange(1, rows * (columns + gap) + 1).astype(np.float16)
+    y, report = execute(tmp_path, "copies", 1, [rows, columns, gap, left, right, blocks], x=x)
+    data = x.reshape(rows, columns + gap)[:, :columns]
+    used = -(-(left + columns + right) // 16) * 16
+    expected = np.full((rows, used + blocks * 16), -1, np.float16)
+    expected[:, :left] = 7
+    expected[:, left:left + columns] = data
+    expected[:, left + columns:left + columns + right] = 7
+    assert np.array_equal(y.view(np.float16).reshape(expected.shape), expected)
+    half = np.fromfile(tmp_path / "y3.bin", np.float16).reshape(-1, 2, 16)
+    assert np.array_equal(half[:, 0], expected.reshape(-1, 2, 16)[:, 0])
+    assert np.isnan(half[:, 1]).all()
+    assert report["tensor_bytes_read"] == rows * columns * 2
+    if left == 0:
+        out = np.fromfile(tmp_path / "y2.bin", np.float16).reshape(rows, columns + 3)
+        assert np.array_equal(out[:, :columns], data)
+        assert np.isnan(out[:, columns:]).all()

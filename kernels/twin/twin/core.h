@@ -126,6 +126,9 @@ class Instruction {
 public:
     Instruction(const char* name, Pipe pipe, At at) : core_(core(at)), name_(name), at_(at)
     {
+        if (world().launch.type == KernelType::AicOnly && (pipe == Pipe::V || pipe == Pipe::MTE3)) {
+            fail(at, "kernel-type", "%s needs a vector core; the kernel is AIC_ONLY", name);
+        }
         access_ = Access{&core_.clocks, pipe, core_.clocks.issue(pipe), static_cast<uint16_t>(core_.block)};
     }
 

@@ -268,22 +268,43 @@ private:
         twin::useLocalWorkspace(s, instruction);
         s.ended = false;
         const int64_t m = s.singleM, n = s.singleN, k = s.singleK;
-        const int64_t heightA = s.transposeA ? s.org.ka : s.org.m, heightB = s.transposeB ? s.org.n : s.org.kb;
-        std::vector<float> a = twin::gather<AType>(instruction, a_, s.transposeA ? k : m, s.transposeA ? m : k,
-                                                   s.strideA(), heightA);
-        std::vector<float> b = twin::gather<BType>(instruction, b_, s.transposeB ? n : k, s.transposeB ? k : n,
-                                                   s.strideB(), heightB);
-        a = s.transposeA ? twin::transposed(a, k, m) : a;
-        b = s.transposeB ? twin::transposed(b, n, k) : b;
         product_.assign(static_cast<size_t>(m * n), 0.0f);
         if (s.biasSet) {
-            const std::vector<float> bias = twin::gather<BiasType>(instruction, bias_, 1, n, n, 1);
+            const std::vector<float> bias = twin::gather<BiasType>(instruction, bias_, {0, 0, 1, n}, n, 1);
             for (int64_t row = 0; row < m; ++row) {
                 std::copy(bias.begin(), bias.end(), product_.begin() + row * n);
             }
         }
-        twin::multiply(product_.data(), a.data(), b.data(), m, n, k);
+        const std::vector<float> a = operandA(s, instruction);
+        constexpr int64_t kColumns = 512;  // of B at a time, to keep its floats few
+        for (int64_t column = 0; column < n; column += kColumns) {
+            const int64_t width = std::min(kColumns, n - column);
+            const std::vector<float> b = operandB(s, instruction, column, width);
+            twin::multiply(product_.data() + column, n, a.data(), b.data(), m, width, k);
+        }
         walk_ = std::make_unique<twin::TileWalk>(s.tiling, m, n, k);
+    }
+
+    std::vector<float> operandA(const twin::MatmulState& s, twin::Instruction& instruction) const
+    {
+        const int64_t m = s.singleM, k = s.singleK;
+        if (s.transposeA) {
+            return twin::transposed(
+                twin::gather<AType>(instruction, a_, {0, 0, k, m}, s.strideA(), s.org.ka), k, m);
+        }
+        return twin::gather<AType>(instruction, a_, {0, 0, m, k}, s.strideA(), s.org.m);
+    }
+
+    /// `width` columns of B from `column` on, as [K, width].
+    std::vector<float> operandB(const twin::MatmulState& s, twin::Instruction& instruction, int64_t column,
+                                int64_t width) const
+    {
+        const int64_t k = s.singleK;
+        if (s.transposeB) {
+            return twin::transposed(
+                twin::gather<BType>(instruction, b_, {column, 0, width, k}, s.strideB(), s.org.n), width, k);
+        }
+        return twin::gather<BType>(instruction, b_, {0, column, k, width}, s.strideB(), s.org.kb);
     }
 
     twin::Tile advance(const twin::MatmulState& s, const twin::Instruction& instruction)
@@ -347,6 +368,12 @@ private:
 
 namespace twin {
 
+#ifdef ASCENDC_CUBE_ONLY
+constexpr bool kCubeOnly = true;
+#else
+constexpr bool kCubeOnly = false;
+#endif
+
 template <typename Object, typename... Rest>
 void registerObjects(At at, Object& object, const TCubeTiling* tiling, Rest&&... rest)
 {
@@ -365,6 +392,9 @@ void registerMatmul(AscendC::TPipe* pipe, const void* workspace, At at, Pairs&&.
     const KernelType type = kernelType(at);
     if (type == KernelType::AivOnly) {
         fail(at, "kernel-type", "a Matmul needs cube cores; the kernel is AIV_ONLY");
+    }
+    if (kCubeOnly != (type == KernelType::AicOnly)) {
+        fail(at, "kernel-type", "AIC_ONLY and a #define of ASCENDC_CUBE_ONLY before the include belong together");
     }
     if (pipe == nullptr || workspace != AscendC::GetSysWorkSpacePtr(at)) {
         fail(at, "matmul-regist", "REGIST_MATMUL_OBJ takes the TPipe and GetSysWorkSpacePtr()");

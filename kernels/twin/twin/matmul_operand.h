@@ -84,20 +84,29 @@ void read(Instruction& instruction, const LocalTensor<T>& tensor, int64_t index,
     std::copy(values, values + count, to);
 }
 
-/// A matrix as dense floats. `stride` is the row stride of ND; `height` the rows of the whole NZ matrix.
+/// A part of a matrix.
+struct Window {
+    int64_t row;
+    int64_t column;
+    int64_t rows;
+    int64_t columns;
+};
+
+/// A window as dense floats. `stride` is the row stride of ND; `height` the rows of the whole NZ matrix.
 template <typename Type>
-std::vector<float> gather(Instruction& instruction, const MatmulTensor<Type>& tensor, int64_t rows, int64_t columns,
+std::vector<float> gather(Instruction& instruction, const MatmulTensor<Type>& tensor, const Window& window,
                           int64_t stride, int64_t height)
 {
-    std::vector<float> values(static_cast<size_t>(rows * columns));
-    for (int64_t row = 0; row < rows; ++row) {
-        float* to = values.data() + row * columns;
+    std::vector<float> values(static_cast<size_t>(window.rows * window.columns));
+    for (int64_t row = 0; row < window.rows; ++row) {
+        float* to = values.data() + row * window.columns;
+        const int64_t from = window.row + row;
         if constexpr (Type::format == CubeFormat::ND) {
-            read(instruction, tensor, row * stride, columns, to);
+            read(instruction, tensor, from * stride + window.column, window.columns, to);
         } else {
-            for (int64_t column = 0; column < columns; column += kFractal) {
-                const int64_t width = std::min(kFractal, columns - column);
-                read(instruction, tensor, nzIndex(row, column, height), width, to + column);
+            for (int64_t column = 0; column < window.columns; column += kFractal) {
+                const int64_t width = std::min(kFractal, window.columns - column);
+                read(instruction, tensor, nzIndex(from, window.column + column, height), width, to + column);
             }
         }
     }

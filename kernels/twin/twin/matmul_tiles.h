@@ -85,20 +85,23 @@ private:
 #define TWIN_FAST
 #endif
 
-/// c[m,n] += a[m,k] * b[k,n], dense row-major floats.
-TWIN_FAST inline void multiply(float* c, const float* a, const float* b, int64_t m, int64_t n, int64_t k)
+/// c[m,n] += a[m,k] * b[k,n], row-major floats; rows of c are `pitch` apart, those of a and b are dense.
+TWIN_FAST inline void multiply(float* c, int64_t pitch, const float* a, const float* b, int64_t m, int64_t n, int64_t k)
 {
-    constexpr int64_t kColumns = 512;
-    for (int64_t n0 = 0; n0 < n; n0 += kColumns) {
-        const int64_t width = std::min(kColumns, n - n0);
-        for (int64_t i = 0; i < m; ++i) {
-            float* row = c + i * n + n0;
-            for (int64_t p = 0; p < k; ++p) {
-                const float factor = a[i * k + p];
-                const float* from = b + p * n + n0;
-                for (int64_t j = 0; j < width; ++j) {
-                    row[j] += factor * from[j];
-                }
+    for (int64_t i = 0; i < m; ++i) {
+        float* row = c + i * pitch;
+        const float* factor = a + i * k;
+        int64_t p = 0;
+        for (; p + 4 <= k; p += 4) {  // four rows of b at a time: c is loaded and stored a quarter as often
+            const float* b0 = b + p * n;
+            const float *b1 = b0 + n, *b2 = b1 + n, *b3 = b2 + n;
+            for (int64_t j = 0; j < n; ++j) {
+                row[j] += factor[p] * b0[j] + factor[p + 1] * b1[j] + factor[p + 2] * b2[j] + factor[p + 3] * b3[j];
+            }
+        }
+        for (; p < k; ++p) {
+            for (int64_t j = 0; j < n; ++j) {
+                row[j] += factor[p] * b[p * n + j];
             }
         }
     }

@@ -41,7 +41,7 @@ struct Case {
     const char* name;
     const char* rule;
     void (*body)(const Rig& rig, bool broken);
-    enum Kind { Vector, Mix, Portable } kind;  // Portable: AICORE on 310P, AIV_ONLY elsewhere
+    enum Kind { Vector, Mix, Cube, Shared } kind;  // Shared: AICORE, on 310P
     int blocks;
 };
 

@@ -215,7 +215,7 @@ CASE_ON(read_what_another_core_wrote, "cross-core-read", Vector, 2)
     DataCopy(t, rig.y()[broken ? 0 : GetBlockIdx() * 64], 16);  // caught
 }
 
-CASE_ON(pad_copy_on_310p, "not-on-device", Portable, 1)
+CASE_ON(pad_copy_on_310p, "not-on-device", Shared, 1)
 {
     TPipe pipe;
     TBuf<TPosition::VECIN> buffer;
@@ -227,7 +227,7 @@ CASE_ON(pad_copy_on_310p, "not-on-device", Portable, 1)
     }
 }
 
-CASE_ON(rounding_cast_on_310p, "not-on-device", Portable, 1)
+CASE_ON(rounding_cast_on_310p, "not-on-device", Shared, 1)
 {
     TPipe pipe;
     TBuf<TPosition::VECCALC> from, to;
@@ -236,7 +236,7 @@ CASE_ON(rounding_cast_on_310p, "not-on-device", Portable, 1)
     Cast(to.Get<half>(), f, broken ? RoundMode::CAST_RINT : RoundMode::CAST_NONE, 16);  // caught
 }
 
-CASE_ON(bfloat16_on_310p, "not-on-device", Portable, 1)
+CASE_ON(bfloat16_on_310p, "not-on-device", Shared, 1)
 {
     TPipe pipe;
     TBuf<TPosition::VECCALC> from, to;

@@ -21,6 +21,8 @@ void kernel(GM_ADDR halves, GM_ADDR floats, GM_ADDR out, GM_ADDR workspace, GM_A
 #else
     if (chosen->kind == Case::Mix) {
         KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
+    } else if (chosen->kind == Case::Cube) {
+        KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
     } else {
         KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
     }
@@ -72,7 +74,7 @@ int main(int argc, char** argv)
 {
     if (argc == 2 && std::string(argv[1]) == "--list") {
         for (const Case& c : cases()) {
-            const bool here = (c.kind == Case::Portable) == (__NPU_ARCH__ == 2002);
+            const bool here = (c.kind == Case::Shared) == (__NPU_ARCH__ == 2002);
             if (here) {
                 std::printf("%s %s\n", c.name, c.rule);
             }

@@ -424,3 +424,23 @@ MATMUL_CASE(local_workspace_on_910b, "not-on-device")
     }
     mm.End();
 }
+
+CASE_ON(cube_kernel_without_its_macro, "kernel-type", Cube, 1)
+{
+    const TCubeTiling tiling = small();
+    TPipe pipe;
+    HalfMatmul mm;
+    if (broken) {
+        REGIST_MATMUL_OBJ(&pipe, GetSysWorkSpacePtr(), mm, &tiling);  // caught
+    }
+}
+
+MATMUL_CASE(float_base_k_with_transpose, "matmul-tiling")
+{
+    TCubeTiling tiling = small();
+    tiling.baseK = broken ? 8 : 16;
+    TPipe pipe;
+    Matmul<Gm<float>, Gm<float, true>, Gm<float>> mm;
+    REGIST_MATMUL_OBJ(&pipe, GetSysWorkSpacePtr(), mm, &tiling);  // caught
+    mm.End();
+}

@@ -23,7 +23,7 @@ TCubeTiling tiling32()
 
 }  // namespace
 
-#define SHARED_CASE(name, rule) CASE_ON(name, rule, Portable, 1)
+#define SHARED_CASE(name, rule) CASE_ON(name, rule, Shared, 1)
 #define OBJECT(AType, CType)                                                \
     const TCubeTiling tiling = tiling32();                                  \
     TPipe pipe;                                                             \

@@ -18,7 +18,7 @@ CASE(second_kernel_type, "kernel-type")
     KERNEL_TASK_TYPE_DEFAULT(broken ? KERNEL_TYPE_MIX_AIC_1_2 : KERNEL_TYPE_AIV_ONLY);  // caught
 }
 
-CASE_ON(mix_kernel_on_310p, "not-on-device", Portable, 1)
+CASE_ON(mix_kernel_on_310p, "not-on-device", Shared, 1)
 {
     if (broken) {
         KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);  // caught
@@ -40,4 +40,14 @@ CASE(tiling_from_another_argument, "tiling-address")
 {
     GET_TILING_DATA_WITH_STRUCT(RightTiling, data, broken ? rig.halves : rig.tiling);  // caught
     (void)data;
+}
+
+CASE_ON(vector_instruction_on_a_cube_core, "kernel-type", Cube, 1)
+{
+    TPipe pipe;
+    TBuf<TPosition::VECCALC> buffer;
+    pipe.InitBuffer(buffer, 64);
+    if (broken) {
+        Duplicate(buffer.Get<half>(), half(1.0f), 16);  // caught
+    }
 }
