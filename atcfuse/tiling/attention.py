@@ -145,6 +145,12 @@ def _broadcast_rows(shape: tuple[int, ...], rows: int) -> int:
     return 1 if len(shape) < 2 or shape[-2] == 1 else rows
 
 
+def _broadcast_size(shape: tuple[int, ...], visit: _Visit) -> int:
+    """Elements of a bias or mask that are loaded for a tile."""
+    columns = 1 if not shape or shape[-1] == 1 else visit.columns
+    return _broadcast_rows(shape, visit.rows) * columns
+
+
 def _score_buffers(problem: Problem, tiling: Tiling) -> dict[str, int]:
     tile = tiling.rows * tiling.columns
     bias_tile = _broadcast_rows(problem.bias_shape, tiling.rows) * tiling.columns
@@ -215,8 +221,8 @@ def _traffic(
             scores, partial = visit.rows * visit.columns, visit.rows * p.value_dim * 4
             reads["k"] += visit.columns * p.head_dim * size
             reads["v"] += visit.columns * p.value_dim * size
-            reads["bias"] += _broadcast_rows(p.bias_shape, visit.rows) * visit.columns * p.bias_bytes
-            reads["mask"] += _broadcast_rows(p.mask_shape, visit.rows) * visit.columns if p.has_mask else 0
+            reads["bias"] += _broadcast_size(p.bias_shape, visit) * p.bias_bytes
+            reads["mask"] += _broadcast_size(p.mask_shape, visit) if p.has_mask else 0
             ring_read += scores * (4 + size) + (0 if one_tile else partial)
             ring_written += scores * (4 + size) + (0 if one_tile else partial)
     heads = p.batch * p.heads
