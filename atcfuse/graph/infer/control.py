@@ -88,7 +88,7 @@ def _scan(call: Call) -> list[Fact]:
     """Scan: state variables as in Loop, outputs stacked along the scanned axis (opset 9 and later)."""
     body = call.bodies.get("body")
     count = call.attribute("num_scan_inputs")
-    if body is None or count is None or call.opset < 9:
+    if body is None or count is None or not 0 < count <= len(call.inputs) or call.opset < 9:
         return []
     states, scanned = call.inputs[: len(call.inputs) - count], call.inputs[len(call.inputs) - count :]
     axes = call.attribute("scan_input_axes") or (0,) * count

@@ -17,7 +17,7 @@ from atcfuse.graph.dims import (
     product,
 )
 from atcfuse.graph.facts import Fact
-from atcfuse.graph.infer.call import Call, Shape, normalized_axes, static
+from atcfuse.graph.infer.call import MAX_RANK, Call, MalformedNodeError, Shape, normalized_axes, static
 from atcfuse.graph.infer.create import extents
 from atcfuse.graph.infer.data import is_static, moved, same_elements
 
@@ -156,6 +156,8 @@ def _expanded_rank(call: Call, source: Fact, target: Fact) -> Shape | None:
     if source.shape is None or not isinstance(length, int):
         return None
     rank = max(len(source.shape), length)
+    if rank > MAX_RANK:
+        raise MalformedNodeError(call.node.op)
     own: Shape = (1,) * (rank - len(source.shape)) + source.shape
     return tuple(d if isinstance(d, int) and d > 1 else call.fresh(i) for i, d in enumerate(own))
 
