@@ -99,7 +99,10 @@ def toolbox(options: Options) -> Toolbox:
 def optimize_proto(
     proto: onnx.ModelProto, tools: Toolbox, path: Path | None = None, name: str = "model.onnx", sha256: str = ""
 ) -> Result:
-    """Fuses a model in place and gives its report. `path` locates external data, `name` and `sha256` are for the report."""
+    """Fuses a model in place and gives its report.
+
+    `path` locates external data; `name` and `sha256` are what the report says of the file.
+    """
     from atcfuse.graph.dialect import to_dialect
 
     to_dialect(proto, "portable")

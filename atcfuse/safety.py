@@ -50,6 +50,24 @@ def check(
     return _returning_path(scope, members, outputs), shapes
 
 
+FLOAT32 = 1
+_FLOATS = {FLOAT32: "float32", 10: "float16", 11: "double", 16: "bfloat16"}
+
+
+def precision_lost(scope: Scope, members: frozenset[int], types: frozenset[int]) -> Violation | None:
+    """A value inside the set in a floating-point type that the fused node does not compute in, or None.
+
+    Kernels compute in the element types of their inputs and in float32: a model that rounds to a narrower type in
+    between, or computes in a wider one, would not be reproduced.
+    """
+    for index in sorted(members):
+        for value in scope.nodes[index].outputs:
+            dtype = scope.fact(value).dtype
+            if dtype in _FLOATS and dtype != FLOAT32 and dtype not in types:
+                return Violation("ATF305", value, f'"{value}" is {_FLOATS[dtype]}, which the kernel does not keep inside')
+    return None
+
+
 def _outside_use(
     scope: Scope,
     members: frozenset[int],

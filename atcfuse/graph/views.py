@@ -93,13 +93,13 @@ def regroup(factors: Axis, sizes: Sequence[Dim]) -> tuple[Axis, ...] | None:
 
 def step(scope: Scope, node: Node, view: View, output: str) -> View | None:
     """The view of a node's output, given the view of its data input; None where the node is not a view."""
-    handler = _STEPS.get(node.op)
+    handler = OPERATORS.get(node.op)
     return handler(scope, node, view, output) if handler else None
 
 
 def is_view(node: Node) -> bool:
     """Whether the operator can be a view at all."""
-    return node.op in _STEPS
+    return node.op in OPERATORS
 
 
 def _reshape(scope: Scope, node: Node, view: View, output: str) -> View | None:
@@ -233,7 +233,7 @@ def _tile(scope: Scope, node: Node, view: View, output: str) -> View | None:
     return View(view.root, view.offset, axes)
 
 
-_STEPS: dict[str, Callable[[Scope, Node, View, str], View | None]] = {
+OPERATORS: dict[str, Callable[[Scope, Node, View, str], View | None]] = {
     "Reshape": _reshape,
     "Flatten": _reshape,
     "Squeeze": _reshape,

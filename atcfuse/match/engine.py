@@ -55,6 +55,9 @@ def frame_of(
     return Frame(table, inputs, frozenset(params), types or {})
 
 
+BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Where", "Equal", "And", "Or"})
+"""Operators whose constant operands could enlarge the result."""
+
 Builtin = Callable[["Matcher", Call, str, State, Frame], Iterator[State]]
 
 
@@ -230,13 +233,31 @@ class Matcher:
         if held is None:
             return
         for order in self._orders(term, node):
-            yield from self._arguments(term, node, order, 0, held, frame)
+            for done in self._arguments(term, node, order, 0, held, frame):
+                if node.op not in BROADCASTING or self._keeps_shape(term, node, order, depth):
+                    yield done
 
     def _orders(self, term: Call, node: Node) -> Iterator[tuple[int, ...]]:
         plain = tuple(range(len(term.args)))
         yield plain
         if len(plain) == 2 and node.op in COMMUTATIVE and len(node.inputs) == 2:
             yield (1, 0)
+
+    def _keeps_shape(self, term: Call, node: Node, order: tuple[int, ...], depth: int) -> bool:
+        """Whether constants among the operands only give numbers and leave the shape to the others."""
+        facts = [self.scope.fact(name) for name in node.inputs]
+        literal = {order[i] for i, a in enumerate(term.args) if isinstance(a, Literal)}
+        result = self.scope.fact(node.outputs[0])
+        others = [f for i, f in enumerate(facts) if f.size != 1 and i not in literal]
+        if not others or len(others) == len(facts):
+            return True
+        if any(facts[i].size != 1 for i in literal):
+            kept = result.shape is not None and any(f.shape == result.shape for f in others)
+        else:
+            kept = any(f.rank is None for f in others) or result.rank in {f.rank for f in others}
+        if not kept:
+            self.refuse("ATF313", f"a constant operand of {node.op} gives the result another shape", node.name, depth)
+        return kept
 
     def _attributes(self, term: Call, node: Node, state: State) -> State | None:
         depth = len(state.members) - 1

@@ -14,7 +14,7 @@ from atcfuse.match.heads import Heads
 from atcfuse.match.values import Found, Operand, Refusal, State, Value
 from atcfuse.rule.model import Fragment, Output, Rule, RuleBook
 from atcfuse.rule.terms import Call, Ref, Step, Term, names_in
-from atcfuse.safety import Shapes
+from atcfuse.safety import Shapes, precision_lost
 
 FORWARD_DEPTH = 12
 FORWARD_VALUES = 256
@@ -136,7 +136,9 @@ class RuleFinder:
         if not left:
             yield state
             return
-        for _, found in self._forward(left[0], state, frame, -1):
+        made = [str(state.env[o.step]) for o in rule.outputs if isinstance(state.env.get(o.step), Value)]
+        candidates = self._reachable(made, self.heads.of(left[0].term))
+        for _, found in self._matched_at(candidates, left[0], state, frame, -1):
             env = {n: _plain(bound) for n, bound in found.env.items()}
             yield from self._context(rule, left[1:], State(env, state.members, state.labels), frame)
         self.matcher.refuse("ATF318", f"the context {left[0].names[0]} is not there", "", len(state.members))
@@ -147,9 +149,14 @@ class RuleFinder:
         A branch is told by its first own node; it shares no node with what is matched already, and only branches behind
         `after` in node order are given.
         """
+        return self._matched_at(self._candidates(step, frame, state), step, state, frame, after)
+
+    def _matched_at(
+        self, candidates: Iterable[str], step: Step, state: State, frame: Frame, after: int
+    ) -> list[tuple[int, State]]:
         bound = State(state.env, frozenset(), state.labels)
         found: list[tuple[int, State]] = []
-        for value in self._candidates(step, frame, state):
+        for value in candidates:
             for own in self.matcher.match_step(step, 0, value, bound, frame):
                 if not own.members or own.members & state.members:
                     continue
@@ -215,12 +222,21 @@ class RuleFinder:
             self.matcher.refuse(arranged.code, arranged.reason, arranged.where, len(state.members) + 100)
             return None
         state = State(arranged.env, arranged.members, state.labels)
+        lost = precision_lost(self.scope, arranged.members, _input_types(self.scope, rule, state))
+        if lost is not None:
+            self.matcher.refuse("ATF305", lost.reason, lost.value, len(state.members) + 100)
+            return None
         if not self.matcher.holds(rule.where, state, node.name):
             return None
         state = self.matcher.evaluate_let(rule.let, state)
         return Match(
             rule, self.scope, node, arranged.members, arranged.outputs, state.env, state.labels, arranged.shapes
         )
+
+
+def _input_types(scope: Scope, rule: Rule, state: State) -> frozenset[int]:
+    bound = (state.env.get(name) for name in rule.inputs)
+    return frozenset(scope.fact(str(value)).dtype for value in bound if isinstance(value, Value))
 
 
 def _plain(bound: Any) -> Any:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from atcfuse.graph import views
 from atcfuse.rule.model import Fragment, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Ref, Step, Term
 
+VIEW_OPERATORS = frozenset(views.OPERATORS)
 HeadSet = frozenset[str] | None
 """Operators by name, or None where any value may match."""
 
@@ -32,11 +34,26 @@ class Heads:
             return frozenset({term.op})
         if term.head == "merged":
             return self.of(term.args[0], steps, seen)
+        if term.head == "same":
+            return VIEW_OPERATORS
         fragment = self.book.fragments.get(term.head)
         if fragment is None:
             return None
-        # A recursive call adds nothing that the other alternatives do not say.
-        return frozenset() if fragment.name in seen else self._fragment(fragment, seen)
+        if fragment.name in seen:
+            # A recursive call adds nothing that the other alternatives do not say.
+            return frozenset()
+        inner = seen | {fragment.name}
+        return _union(self._in_call(a, fragment, term, steps, inner) for a in fragment.alternatives)
+
+    def _in_call(
+        self, alternative: Alternative, fragment: Fragment, call: Call, steps: tuple[Step, ...], seen: frozenset[str]
+    ) -> HeadSet:
+        """The heads of an alternative in a call: where it is just a parameter, those of what the call puts there."""
+        result = alternative.result
+        if isinstance(result, Ref) and result.name in fragment.params:
+            position = fragment.params.index(result.name)
+            return self.of(call.args[position], steps, seen) if position < len(call.args) else None
+        return self.of(result, alternative.steps, seen)
 
     def fragment(self, fragment: Fragment) -> HeadSet:
         """The operators that can make a value of the fragment."""
