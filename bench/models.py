@@ -7,7 +7,8 @@ path with nothing to fuse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,9 @@ def transformer(layers: int, size: Size = TINY, seed: int = 0) -> onnx.ModelProt
     for layer in range(layers):
         hidden = _layer(b, hidden, mask, size, f"/encoder/layer.{layer}")
     b.nodes[-1].output[0] = "last_hidden_state"
-    ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("ids", "attention_mask")]
-    out = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["batch", "sequence", size.hidden])
+    dims = ["batch", "sequence"]
+    ids = [helper.make_tensor_value_info(name, TensorProto.INT64, dims) for name in ("ids", "attention_mask")]
+    out = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, [*dims, size.hidden])
     return _model(b, ids, out)
 
 
@@ -134,8 +136,10 @@ def _mask(b: Builder) -> str:
 def _layer(b: Builder, x: str, mask: str, size: Size, scope: str) -> str:
     attended = _attention(b, x, mask, size, f"{scope}/attention/self")
     projected = _linear(b, attended, size.hidden, size.hidden, f"{scope}/attention/output/dense")
-    middle = _layer_norm(b, b.node("Add", [projected, x], f"{scope}/attention/output"), size, f"{scope}/attention/LayerNorm")
-    inner = _gelu(b, _linear(b, middle, size.hidden, size.inner, f"{scope}/intermediate/dense"), f"{scope}/intermediate/act")
+    first_sum = b.node("Add", [projected, x], f"{scope}/attention/output")
+    middle = _layer_norm(b, first_sum, size, f"{scope}/attention/output/LayerNorm")
+    expanded = _linear(b, middle, size.hidden, size.inner, f"{scope}/intermediate/dense")
+    inner = _gelu(b, expanded, f"{scope}/intermediate/intermediate_act_fn")
     outer = _linear(b, inner, size.inner, size.hidden, f"{scope}/output/dense")
     return _layer_norm(b, b.node("Add", [outer, middle], f"{scope}/output"), size, f"{scope}/output/LayerNorm")
 
@@ -190,3 +194,31 @@ def _gelu(b: Builder, x: str, scope: str) -> str:
     erf = b.node("Erf", [b.node("Div", [x, b.constant(2**0.5, scope)], scope)], scope)
     gate = b.node("Mul", [x, b.node("Add", [erf, b.constant(1.0, scope)], scope)], scope)
     return b.node("Mul", [gate, b.constant(0.5, scope)], scope)
+
+
+MAKERS: dict[str, Callable[[int], onnx.ModelProto]] = {
+    "transformer": transformer_of,
+    "chain": chain,
+    "bert": lambda layers: transformer(layers, BERT_BASE),
+}
+"""Models by kind; the number is one of nodes, for `bert` one of layers."""
+
+
+def main() -> None:
+    """`python bench/models.py KIND NUMBER OUT.onnx [--external]`: writes a model and prints its node count."""
+    parser = argparse.ArgumentParser(description="Writes one of the models of the benchmarks.")
+    parser.add_argument("kind", choices=sorted(MAKERS))
+    parser.add_argument("number", type=int)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--external", action="store_true", help="put the weights into a file of their own")
+    options = parser.parse_args()
+    model = MAKERS[options.kind](options.number)
+    if options.external:
+        save_external(model, options.out)
+    else:
+        onnx.save(model, options.out)
+    print(len(model.graph.node))
+
+
+if __name__ == "__main__":
+    main()

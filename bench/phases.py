@@ -1,6 +1,6 @@
 """CPU time of every phase of `optimize` on one model, and where Python spends it.
 
-    python bench/phases.py MODEL.onnx|transformer:20000|chain:20000 [--top 25] [--repeat 3]
+python bench/phases.py MODEL.onnx|transformer:20000|chain:20000|bert:12 [--top 25] [--repeat 3]
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Any
 import models
 import onnx
 
-from atcfuse import compiler
+from atcfuse import account, compiler
 from atcfuse.files import Transaction
 from atcfuse.graph import dialect, store
+from atcfuse.match.find import RuleFinder
 from atcfuse.options import Options
 
 PHASES = ("rules", "load", "index", "infer", "match", "prepare", "select", "rewrite", "dialect", "account", "save")
@@ -81,15 +82,15 @@ def _watched(clock: Clock) -> Iterator[None]:
     places: list[tuple[Any, str, str]] = [
         (compiler, "Model", "index"),
         (compiler, "infer", "infer"),
-        (compiler.RuleFinder, "find", "match"),
+        (RuleFinder, "find", "match"),
         (compiler, "prepare", "prepare"),
         (compiler, "select", "select"),
         (compiler, "plan", "rewrite"),
         (compiler, "render", "rewrite"),
         (compiler, "apply", "rewrite"),
         (dialect, "to_dialect", "dialect"),
-        (compiler.account, "before", "account"),
-        (compiler.account, "document", "account"),
+        (account, "before", "account"),
+        (account, "document", "account"),
     ]
     saved = [getattr(owner, name) for owner, name, _ in places]
     for (owner, name, phase), function in zip(places, saved, strict=True):
@@ -116,13 +117,12 @@ def run(path: Path, clock: Clock, folder: Path) -> dict[str, Any]:
 
 
 def model_file(text: str, folder: Path) -> Path:
-    """A model given as a path or as `transformer:NODES` or `chain:NODES`."""
-    kind, colon, count = text.partition(":")
-    makers = {"transformer": models.transformer_of, "chain": models.chain}
-    if not colon or kind not in makers:
+    """A model given as a path or as `KIND:NUMBER`, as `models.MAKERS` knows them."""
+    kind, colon, number = text.partition(":")
+    if not colon or kind not in models.MAKERS:
         return Path(text)
-    path = folder / f"{kind}_{count}.onnx"
-    onnx.save(makers[kind](int(count)), path)
+    path = folder / f"{kind}_{number}.onnx"
+    onnx.save(models.MAKERS[kind](int(number)), path)
     return path
 
 
@@ -142,7 +142,8 @@ def main() -> None:
             report = run(path, clocks[-1], folder)
         best = min(clocks, key=Clock.total)
         summary = report["summary"]
-        print(f"{path.name}: {summary['nodes_before']} -> {summary['nodes_after']} nodes, {len(report['fusions'])} fusions")
+        nodes = f"{summary['nodes_before']} -> {summary['nodes_after']} nodes"
+        print(f"{path.name}: {nodes}, {len(report['fusions'])} fusions")
         for phase in (*PHASES, "other"):
             print(f"  {phase:28} {best.seconds[phase]:8.3f} s")
             for rule in sorted(r for r in best.seconds if r.startswith(f"{phase} ")):

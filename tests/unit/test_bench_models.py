@@ -1,0 +1,110 @@
+"""The benchmarks measure what they say: models that fuse and agree, a chain that does not fuse, real processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from atcfuse.compiler import optimize_proto, toolbox
+from atcfuse.options import Options
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+models, run = _load("models"), _load("run")
+
+
+@pytest.fixture
+def session_options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return options
+
+
+def test_the_transformer_fuses_completely_and_agrees(session_options: onnxruntime.SessionOptions) -> None:
+    model = models.transformer(3)
+    onnx.checker.check_model(model, full_check=True)
+    rng = np.random.default_rng(1)
+    mask = np.ones((2, 7), np.int64)
+    mask[1, 4:] = 0
+    feeds = {"ids": rng.integers(0, models.TINY.vocabulary, (2, 7)), "attention_mask": mask}
+    before = onnxruntime.InferenceSession(model.SerializeToString(), session_options).run(None, feeds)[0]
+    assert before.shape == (2, 7, models.TINY.hidden)
+    result = optimize_proto(model, toolbox(Options(dialect="portable")))
+    assert sorted(f["op"] for f in result.report["fusions"]) == ["FusedAttention"] * 3 + ["FusedLayerNormQKV"] * 3
+    after = onnxruntime.InferenceSession(model.SerializeToString(), session_options).run(None, feeds)[0]
+    np.testing.assert_allclose(after, before, rtol=0, atol=2e-5 * np.abs(before).max())
+
+
+def test_every_layer_reads_computed_reshape_targets() -> None:
+    nodes = models.transformer(1).graph.node
+    made_by = {output: node.op_type for node in nodes for output in node.output}
+    targets = [made_by[node.input[1]] for node in nodes if node.op_type == "Reshape"]
+    assert targets == ["Concat"] * 4
+
+
+@pytest.mark.parametrize("wanted", [200, 1000])
+def test_transformer_of_comes_as_near_as_one_layer_allows(wanted: int) -> None:
+    layers = sum(n.op_type == "Softmax" for n in models.transformer_of(wanted).graph.node)
+    assert len(models.transformer(layers).graph.node) <= wanted < len(models.transformer(layers + 1).graph.node)
+
+
+def test_the_chain_is_one_path_and_nothing_fuses() -> None:
+    model = models.chain(41)
+    onnx.checker.check_model(model, full_check=True)
+    assert len(model.graph.node) == 41
+    report = optimize_proto(model, toolbox(Options(dialect="portable"))).report
+    assert report["fusions"] == []
+    assert report["summary"]["nodes_after"] == 41
+
+
+def test_models_are_reproducible() -> None:
+    first, second = (models.transformer(2).SerializeToString(deterministic=True) for _ in range(2))
+    assert first == second
+
+
+def test_external_weights_leave_a_small_model_file(tmp_path: Path) -> None:
+    model = models.transformer(1, models.Size(hidden=64, heads=2, inner=64, vocabulary=64, positions=32))
+    weights = sum(len(t.raw_data) for t in model.graph.initializer)
+    path = tmp_path / "m.onnx"
+    models.save_external(model, path)
+    assert path.stat().st_size < weights / 2
+    assert (tmp_path / "m.onnx.data").stat().st_size > weights / 2
+    onnx.checker.check_model(str(path))
+
+
+def test_a_measurement_tells_seconds_and_bytes() -> None:
+    busy = "import time\nblock = b'x' * (300 << 20)\nend = time.process_time() + 0.2\n"
+    usage = run.measure([sys.executable, "-c", f"{busy}while time.process_time() < end: pass"])
+    idle = run.measure([sys.executable, "-c", "pass"])
+    assert usage.wall >= 0.2
+    assert usage.cpu >= 0.2 > idle.cpu
+    assert 300 << 20 <= usage.peak < 400 << 20
+
+
+def test_a_failing_command_is_an_error_with_its_output() -> None:
+    with pytest.raises(RuntimeError, match="no luck"):
+        run.measure([sys.executable, "-c", "raise SystemExit('no luck')"])
+
+
+def test_the_median_is_taken_of_every_figure() -> None:
+    usages = [run.Usage(1.0, 9.0, 5), run.Usage(2.0, 8.0, 4), run.Usage(3.0, 1.0, 6)]
+    assert run.median(usages) == run.Usage(2.0, 8.0, 5)
