@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atcfuse.codegen import GeneratedKernel, render_kernel
+from atcfuse.codegen import GeneratedKernel, Signature, render_kernel
+from atcfuse.codegen.layer_norm_qkv import refusal as signature_refusal
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.kernel import load_kernels
 from atcfuse.tiling import PLATFORM_910B, Platform
@@ -341,3 +342,26 @@ def test_a_broken_kernel_is_caught(name: str, tmp_path: Path, monkeypatch: pytes
     if mutation.rule:
         assert isinstance(caught.value, AtcfuseError)
         assert f"rule {mutation.rule}:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "attributes", "dtypes", "reason"),
+    [
+        ("310P", {}, {}, "cube cores of 910B"),
+        ("910B", {"norm": "batch_norm"}, {}, "'batch_norm'"),
+        ("910B", {"num_projections": 5}, {}, "1 to 4 projections, not 5"),
+        ("910B", {"transposed": (0,)}, {}, "each of 3 weights"),
+        ("910B", {"num_projections": 2, "transposed": (0, 0)}, {}, "w3 is one too many"),
+        ("910B", {}, {"w2": None}, "w2 is missing"),
+        ("910B", {}, {"b4": FLOAT16}, "b4 is one too many"),
+        ("910B", {}, {"w2": FLOAT}, "w2 has another element type"),
+        ("910B", {}, {}, None),
+    ],
+)
+def test_signatures_without_a_kernel(
+    family: str, attributes: Mapping[str, Any], dtypes: Mapping[str, int | None], reason: str | None
+) -> None:
+    spec = load_kernels(KERNELS)["layer_norm_qkv"]
+    types = {name: t for name, t in {**SEPARATE.dtypes, **dtypes}.items() if t is not None}
+    said = signature_refusal(Signature(spec, {**SEPARATE.attributes, **attributes}, types, family))
+    assert said is None if reason is None else said is not None and reason in said
