@@ -43,7 +43,7 @@ class Result(compiler.Result):
 
 @dataclass(frozen=True)
 class FileResult:
-    """What `optimize_file` did. `written` lists the files in place now; it is empty where `failed`, and in a dry run."""
+    """What `optimize_file` did. `written` lists the files in place now: none where `failed`, and in a dry run."""
 
     report: dict[str, Any]
     diagnostics: tuple[Diagnostic, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeVar
 
@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
 """A path argument; the commands check it themselves, so that every mistake has a code."""
 
-_STYLES = {"error": {"fg": "red"}, "warning": {"fg": "yellow"}, "info": {"fg": "cyan"}}
+_COLORS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _WIDEST = 120
 _PIPED = 100
 _choice: Color = "auto"
@@ -67,6 +67,18 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns to the left, as wide as their longest cell."""
+    from atcfuse.report.names import display_width, printable
+
+    cells = [tuple(printable(cell) for cell in row) for row in (head, *rows)]
+    widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        "  ".join(cell + " " * (w - display_width(cell)) for cell, w in zip(row, widths, strict=True)) for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def show(diagnostics: Iterable[Diagnostic], *, quiet: bool = False) -> None:
     """Diagnostics, to stderr; `quiet` leaves out what is only information."""
     painted = colored(sys.stderr)
@@ -75,7 +87,8 @@ def show(diagnostics: Iterable[Diagnostic], *, quiet: bool = False) -> None:
             continue
         first, *rest = diagnostic.lines()
         if painted:
-            first = first.replace(diagnostic.severity, click.style(diagnostic.severity, **_STYLES[diagnostic.severity]), 1)
+            severity = click.style(diagnostic.severity, fg=_COLORS[diagnostic.severity])
+            first = first.replace(diagnostic.severity, severity, 1)
         click.echo("\n".join([first, *rest]), err=True, color=True)
 
 

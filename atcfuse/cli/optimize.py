@@ -70,6 +70,7 @@ def _options(given: dict[str, Any]) -> Options:
 
 
 def _print(result: FileResult, given: dict[str, Any]) -> None:
+    from atcfuse.cli import describe
     from atcfuse.report import to_json, to_line, to_text
 
     if result.verification is not None and not given["quiet"]:
@@ -83,4 +84,7 @@ def _print(result: FileResult, given: dict[str, Any]) -> None:
     else:
         # The diagnostics are on stderr already.
         shown = {**result.report, "diagnostics": []}
-        console.out(to_text(shown, console.width(), console.colored(sys.stdout)))
+        page = console.width(), console.colored(sys.stdout)
+        console.out(to_text(shown, *page))
+        if given["verbose"]:
+            console.out(describe.full_text(shown, *page))

@@ -1,0 +1,23 @@
+"""`atcfuse check`: the pre-flight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from atcfuse.cli import console
+
+
+@click.command("check", short_help="Tell what ATC would refuse, before ATC does.")
+@click.argument("model", type=console.FILE)
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@console.color_option
+def command(model: Path, style: str) -> int:
+    """Tell what ATC would refuse or misread in MODEL. Exits with 1 where there is an error."""
+    from atcfuse.check import check, check_json, check_text, counts
+    from atcfuse.graph.store import load
+
+    found = check(load(model), model.parent, model.stat().st_size)
+    console.out(check_json(model.name, found) if style == "json" else check_text(found))
+    return 1 if counts(found)["errors"] else 0

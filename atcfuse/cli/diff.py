@@ -1,0 +1,54 @@
+"""`atcfuse diff`: what changed between two reports or models."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from atcfuse.cli import console
+
+
+@click.command("diff", short_help="Tell what changed between two reports or models.")
+@click.argument("before", type=console.FILE)
+@click.argument("after", type=console.FILE)
+@click.option("--format", "style", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
+@click.option("--fail-on", type=click.Choice(["regression"]), help="Exit with 1 where AFTER is worse.")
+@console.color_option
+def command(before: Path, after: Path, style: str, fail_on: str | None) -> int:
+    """Tell what changed from BEFORE to AFTER: reports, or models, which are fused in memory with default options."""
+    from atcfuse.report import diff, diff_json, diff_markdown, diff_text, gate
+
+    old, new = _report(before), _report(after)
+    difference = diff(old, new)
+    if style == "json":
+        console.out(diff_json(difference))
+    elif style == "markdown":
+        console.out(diff_markdown(difference))
+    else:
+        console.out(diff_text(difference, console.width(), console.colored(sys.stdout)))
+    if fail_on is None:
+        return 0
+    found = gate(new, old, 0.0)
+    console.show(found)
+    return 1 if any(d.severity == "error" for d in found) else 0
+
+
+def _report(path: Path) -> dict[str, Any]:
+    """The report in a JSON file, or that of a model."""
+    from atcfuse.report import read_report
+
+    if path.suffix == ".json" or _starts_like_json(path):
+        return read_report(path)
+    from atcfuse.api import optimize
+
+    return optimize(path).report
+
+
+def _starts_like_json(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")

@@ -1,0 +1,64 @@
+"""`atcfuse explain`: why subgraphs fused or stayed, and what a code means."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from atcfuse.cli import console
+from atcfuse.diagnostics import UsageError, all_codes, code_page, did_you_mean, error
+
+if TYPE_CHECKING:
+    from atcfuse.compiler import Toolbox
+
+
+@click.command("explain", short_help="Tell why subgraphs fused or stayed, or what a code means.")
+@click.argument("subject", metavar="MODEL|ATFnnn")
+@click.option("--node", metavar="NAME", help="One node, by its name or that of a value it makes.")
+@click.option("--rule", metavar="NAME", help="One rule, as if there were no other.")
+@click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
+@click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@console.color_option
+def command(subject: str, node: str | None, rule: str | None, style: str, **given: Any) -> int:
+    """Tell why each subgraph of MODEL that a rule could begin at was kept, or print the page of the code ATFnnn."""
+    if re.fullmatch(r"(?i)ATF\d+", subject):
+        console.out(_page(subject.upper()))
+        return 0
+    from atcfuse.cli import describe
+    from atcfuse.explain import explain_model, explain_node
+
+    path, tools = Path(subject), _tools(rule, given)
+    document = explain_model(path, tools) if node is None else explain_node(path, node, tools).as_dict()
+    if style == "json":
+        from atcfuse.report import to_json
+
+        console.out(to_json(document))
+    else:
+        render = describe.kept_text if node is None else describe.node_text
+        console.out(render(document, console.width(), console.colored(sys.stdout)))
+    return 0
+
+
+def _page(code: str) -> str:
+    page = code_page(code)
+    if page is None:
+        hint = (
+            did_you_mean(code, all_codes()) or f"codes begin with ATF and have three digits, such as {all_codes()[0]}"
+        )
+        raise UsageError(error("ATF132", f"there is no code {code}", hint=hint))
+    return page
+
+
+def _tools(rule: str | None, given: dict[str, Any]) -> Toolbox:
+    from atcfuse.api import settled
+    from atcfuse.compiler import toolbox
+    from atcfuse.explain import with_rule_alone
+    from atcfuse.options import Options
+
+    tools = toolbox(settled(Options(switch_file=given["switch_file"], rules=given["rules"]), {}))
+    return tools if rule is None else with_rule_alone(tools, rule)

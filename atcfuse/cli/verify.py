@@ -1,0 +1,46 @@
+"""`atcfuse verify`: two models on the same inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from atcfuse.cli import console
+
+
+@click.command("verify", short_help="Run two models on the same inputs and compare them.")
+@click.argument("original", type=console.FILE)
+@click.argument("optimized", type=console.FILE)
+@click.option("--inputs", type=console.FILE, metavar="F.npz", help="Arrays named like the inputs.  [default: made up]")
+@click.option("--rtol", type=click.FloatRange(min=0), help="Largest relative error.  [default: by precision]")
+@click.option("--atol", type=click.FloatRange(min=0), help="Largest absolute error.  [default: 0]")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@console.color_option
+def command(
+    original: Path, optimized: Path, inputs: Path | None, rtol: float | None, atol: float | None, style: str
+) -> int:
+    """Run ORIGINAL and OPTIMIZED, models of any dialect, in onnxruntime and compare every output.
+
+    Exits with 1 where they differ by more than the tolerance or cannot be compared.
+    """
+    from atcfuse.graph.dialect import to_dialect
+    from atcfuse.graph.store import load
+    from atcfuse.report import to_json
+    from atcfuse.verify import load_inputs, verification_dict, verification_text, verify
+
+    given = None if inputs is None else load_inputs(inputs)
+    models = [load(path) for path in (original, optimized)]
+    for model in models:
+        to_dialect(model, "portable")
+    found = verify(
+        *models,
+        base_dir_original=original.parent,
+        base_dir_optimized=optimized.parent,
+        inputs=given,
+        rtol=rtol,
+        atol=atol,
+    )
+    console.show(found.diagnostics)
+    console.out(to_json(verification_dict(found)) if style == "json" else verification_text(found))
+    return 0 if found.ok else 1

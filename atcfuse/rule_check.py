@@ -1,0 +1,61 @@
+"""Every mistake in a set of rule files at once, where loading them stops at the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from atcfuse.diagnostics import AtcfuseError, Diagnostic
+from atcfuse.kernel import KernelSpec
+from atcfuse.loader import load_rules, read_fragment, read_rule
+from atcfuse.resolve import check_book
+from atcfuse.rule.model import Fragment, Rule, RuleBook
+from atcfuse.strict_yaml import Value, read_documents
+
+
+def rule_mistakes(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> list[Diagnostic]:
+    """The first mistake of each rule and fragment, by file and line; empty where `load_rules` succeeds.
+
+    Names are looked up only once every document can be read, since a broken fragment would make its users look wrong.
+    """
+    folders = list(folders)
+    found: dict[Diagnostic, None] = {}
+    rules: list[Rule] = []
+    fragments: dict[str, Fragment] = {}
+    for folder in folders:
+        for path in sorted(p for p in folder.rglob("*.yaml") if p.is_file()):
+            _collect(path, f"{folder.name}/{path.relative_to(folder).as_posix()}", rules, fragments, found)
+    for rule in rules if not found else ():
+        try:
+            check_book(RuleBook((rule,), fragments), kernels)
+        except AtcfuseError as exc:
+            found.update(dict.fromkeys(exc.diagnostics))
+    if not found:
+        try:
+            load_rules(folders, kernels)
+        except AtcfuseError as exc:
+            found.update(dict.fromkeys(exc.diagnostics))
+    return list(found)
+
+
+def _collect(
+    path: Path, shown: str, rules: list[Rule], fragments: dict[str, Fragment], found: dict[Diagnostic, None]
+) -> None:
+    try:
+        documents = read_documents(path, shown)
+    except AtcfuseError as exc:
+        found.update(dict.fromkeys(exc.diagnostics))
+        return
+    for document in documents:
+        try:
+            if _is_fragment(document):
+                fragment = read_fragment(document)
+                fragments[fragment.name] = fragment
+            else:
+                rules.append(read_rule(document))
+        except AtcfuseError as exc:
+            found.update(dict.fromkeys(exc.diagnostics))
+
+
+def _is_fragment(document: Value) -> bool:
+    return any(name == "fragment" for name, _, _ in document.items())
