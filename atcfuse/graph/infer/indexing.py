@@ -136,7 +136,7 @@ def _cut(extent: Dim, begin: Dim | None, end: Dim | None, step: Dim) -> Dim | No
         whole = isinstance(end, int) and end <= -OPEN_END
         return _steps(extent, -step) if reverses and whole else None
     stop = clamped_bound(end, extent)
-    if stop == extent and isinstance(begin, Poly) and is_nonnegative(-begin):
+    if stop == extent and (-OPEN_END < begin < 0 if isinstance(begin, int) else is_nonnegative(-begin)):
         return _steps(last(extent, -begin), step)
     start = clamped_bound(begin, extent)
     if start is None or stop is None:
