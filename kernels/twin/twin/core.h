@@ -139,11 +139,11 @@ public:
 
     void checkUbRead(uint64_t address, uint64_t bytes) const
     {
-        report(core_.shadow().checkRead(access_, address, bytes), "UB", 0, false);
+        report(core_.shadow().checkRead(access_, address, bytes), "UB", false);
     }
     void checkUbWrite(uint64_t address, uint64_t bytes) const
     {
-        report(core_.shadow().checkWrite(access_, address, bytes), "UB", 0, true);
+        report(core_.shadow().checkWrite(access_, address, bytes), "UB", true);
     }
     void noteUbRead(uint64_t address, uint64_t bytes) { core_.shadow().noteRead(access_, address, bytes); }
     void noteUbWrite(uint64_t address, uint64_t bytes, bool holdsValue = true)
@@ -158,7 +158,7 @@ public:
             fail(at_, "gm-reserved", "%s reads the %s area, which is not the kernel's", name_, twin::name(memory.kind));
         }
         if (memory.blocks != nullptr) {
-            report(memory.shadow().checkRead(access_, offset, bytes), memory.name.c_str(), 0, false);
+            report(memory.shadow().checkRead(access_, offset, bytes), memory.name.c_str(), false);
         }
     }
     void checkGmWrite(const GlobalMemory& memory, uint64_t offset, uint64_t bytes) const
@@ -171,7 +171,7 @@ public:
         if (memory.blocks == nullptr) {
             fail(at_, "gm-write-input", "%s writes to input tensor %s", name_, memory.name.c_str());
         }
-        report(memory.shadow().checkWrite(access_, offset, bytes), memory.name.c_str(), 0, true);
+        report(memory.shadow().checkWrite(access_, offset, bytes), memory.name.c_str(), true);
     }
     void noteGmRead(GlobalMemory& memory, uint64_t offset, uint64_t bytes)
     {
@@ -194,10 +194,10 @@ private:
         }
     }
 
-    void report(const Finding& finding, const char* where, uint64_t base, bool writes) const
+    void report(const Finding& finding, const char* where, bool writes) const
     {
         const char* verb = writes ? "writes" : "reads";
-        const auto address = static_cast<unsigned long long>(finding.address - base);
+        const auto address = static_cast<unsigned long long>(finding.address);
         switch (finding.fault) {
             case Fault::None: return;
             case Fault::Uninitialised:

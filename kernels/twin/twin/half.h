@@ -134,5 +134,3 @@ struct bfloat16_t {
     }
     operator float() const { return twin::bfloatBitsToFloat(bits); }
 };
-
-using float16_t = half;

@@ -10,7 +10,6 @@
 #define __ubuf__
 #define __aicore__
 #define __global__
-#define __restrict_arr
 #define GM_ADDR __gm__ uint8_t*
 
 #ifndef __NPU_ARCH__

@@ -99,6 +99,43 @@ CASE(output_queue_without_dequeue, "missing-sync")
     queue.FreeTensor(y);
 }
 
+CASE(bound_queue_without_dequeue, "missing-sync")
+{
+    TPipe pipe;
+    TQueBind<TPosition::VECIN, TPosition::VECOUT, 1> queue;
+    pipe.InitBuffer(queue, 1, 64);
+    LocalTensor<half> x = queue.AllocTensor<half>();
+    DataCopy(x, rig.x(), 32);
+    if (!broken) {
+        queue.EnQue(x);
+        x = queue.DeQue<half>();
+    }
+    DataCopy(rig.y(), x, 32);  // caught
+    queue.FreeTensor(x);
+}
+
+CASE(buffer_of_two_uses_without_barrier, "missing-barrier")
+{
+    TPipe pipe;
+    TQue<TPosition::VECOUT, 1> queue;
+    TBuf<TPosition::VECCALC> buffer;
+    pipe.InitBuffer(queue, 2, 64);
+    LocalTensor<half> t = filled(pipe, buffer, 32, half(1.0f));
+    for (int i = 0; i < 2; ++i) {  // two buffers: the queue's flags do not order the second round after the first
+        LocalTensor<half> y = queue.AllocTensor<half>();
+        Adds(t, t, half(1.0f), 32);  // caught
+        PipeBarrier<PIPE_V>();
+        Muls(y, t, half(2.0f), 32);
+        queue.EnQue(y);
+        y = queue.DeQue<half>();
+        DataCopy(rig.y()[i * 32], y, 32);
+        queue.FreeTensor(y);
+        if (!broken) {
+            PipeBarrier<PIPE_V>();
+        }
+    }
+}
+
 CASE(scalar_reads_too_early, "missing-sync")
 {
     Buffers u;
