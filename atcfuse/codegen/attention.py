@@ -152,8 +152,8 @@ def _layout_refusal(signature: Signature) -> str | None:
             return f"the head dim of {name} is not contiguous in the layout {text}"
     missing = _readings(_layouts(signature))
     if isinstance(missing, str):
-        what = missing.removeprefix("sizes.")
-        return f"the number of {what} cannot be read from the shapes of q, k and v"
+        what = {"sizes.batch": "batch size", "sizes.queries": "number of queries", "sizes.keys": "number of keys"}
+        return f"the {what[missing]} cannot be read from the shapes of q, k and v"
     return None
 
 
