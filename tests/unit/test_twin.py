@@ -238,6 +238,20 @@ def test_mistakes_around_a_kernel(what, code, text):
     assert text in done.stderr
 
 
+def test_launches_follow_one_another():
+    """What one launch wrote, any core of the next may read; counters add up."""
+    done = run([str(built().broken[2201]), "around", "two_launches"])
+    assert done.returncode == 0, done.stderr
+    y = traffic(json.loads(done.stdout), "y")
+    assert (y["written_by_vector"], y["read_by_vector"]) == (256, 256)
+
+
+def test_half_overflow_can_be_allowed_and_is_counted():
+    done = run([str(built().broken[2201]), "around", "allowed_overflow"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["half_overflows"] == 48
+
+
 def test_what_is_not_modelled_does_not_compile():
     source = SOURCES / "refused.cpp"
     cases = range(len(re.findall(r"#(?:if|elif) CASE ==", source.read_text())) + 1)

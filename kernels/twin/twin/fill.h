@@ -51,9 +51,7 @@ D castTo(S value, RoundMode mode, const Instruction& instruction)
     if constexpr (std::is_same_v<D, half>) {
         half stored;
         stored.bits = floatToHalfBits(static_cast<float>(value), mode);
-        if (finite(value) && (stored.bits & 0x7fffu) == 0x7c00u) {
-            return store<half>(static_cast<float>(value), true, instruction);
-        }
+        checkOverflow(stored, static_cast<float>(value), finite(value), instruction);
         return stored;
     } else if constexpr (std::is_same_v<D, bfloat16_t>) {
         bfloat16_t stored;
@@ -89,6 +87,10 @@ void checkCastMode(RoundMode mode, const Instruction& instruction)
     constexpr bool fromByte = sizeof(S) == 1;
     if ((widens || fromByte) && mode != RoundMode::CAST_NONE) {
         fail(at, "cast-mode", "Cast: an exact conversion takes CAST_NONE");
+    }
+    constexpr bool fromWideInteger = isOneOf<D, float> && isOneOf<S, int32_t>;
+    if (fromWideInteger && mode != RoundMode::CAST_NONE && mode != RoundMode::CAST_RINT) {
+        fail(at, "cast-mode", "Cast: int32 to float is modelled with CAST_NONE and CAST_RINT");
     }
     constexpr bool toWideInteger = std::is_same_v<D, int32_t> || std::is_same_v<D, int16_t>;
     const bool named = mode != RoundMode::CAST_NONE && mode != RoundMode::CAST_ODD;

@@ -59,7 +59,7 @@ struct Shape {
 
     bool isCounted() const { return repeats == 0; }
 
-    int lastLane() const { return lanes.back().first + lanes.back().second; }
+    int endLane() const { return lanes.back().first + lanes.back().second; }
 
 private:
     static Shape repeated(const Narrow<uint8_t>& repeats, At at, const char* name)
@@ -176,7 +176,7 @@ inline void checkDestinationStrides(const Shape& shape, const Operand& dst, cons
     if (shape.isCounted()) {
         return;
     }
-    const bool manyBlocks = shape.lastLane() > dst.lanesPerBlock();
+    const bool manyBlocks = shape.endLane() > dst.lanesPerBlock();
     Shape once = shape;
     once.repeats = 1;
     const bool repeatsOverlap =

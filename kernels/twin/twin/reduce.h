@@ -52,7 +52,7 @@ void reduceRepeats(Instruction& instruction, const AscendC::LocalTensor<T>& dst,
     }
     const Operand source = operandOf(src, srcBlk, srcRep, "src", instruction);
     checkView(src.view(), extent(shape, source), kBlockBytes, "src", instruction);
-    const int active = shape.lastLane();
+    const int active = shape.endLane();
     const int groups = (active + groupLanes - 1) / groupLanes;
     const int perRepeat = lanesOf<T> / groupLanes;
     const int64_t outputs = (shape.repeats - 1) * dstStep.raw() * perRepeat + groups;

@@ -7,6 +7,8 @@
 #include "system.cpp"
 #include "vector.cpp"
 
+#include <iostream>
+
 #include "harness.h"
 
 namespace {
@@ -51,6 +53,35 @@ void undeclared(GM_ADDR) {}
 
 void writesNothing(GM_ADDR) { KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY); }
 
+/// Each core fills its 64 bytes of y; in the next launch it reads its neighbour's.
+void fillOwn(GM_ADDR y)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    TPipe pipe;
+    TBuf<TPosition::VECCALC> buffer;
+    LocalTensor<float> t = filled(pipe, buffer, 16, 1.0f * GetBlockIdx());
+    DataCopy(Rig::global<float>(y)[GetBlockIdx() * 16], t, 16);
+}
+
+void readNeighbour(GM_ADDR y)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    TPipe pipe;
+    TBuf<TPosition::VECIN> buffer;
+    pipe.InitBuffer(buffer, 64);
+    DataCopy(buffer.Get<float>(), Rig::global<float>(y)[(GetBlockNum() - 1 - GetBlockIdx()) * 16], 16);
+}
+
+void overflow(GM_ADDR)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    TPipe pipe;
+    TBuf<TPosition::VECCALC> from, to;
+    LocalTensor<float> f = filled(pipe, from, 48, 1.0e6f);
+    LocalTensor<half> h = filled(pipe, to, 48, half(0.0f));
+    Cast(h, f, RoundMode::CAST_RINT, 48);
+}
+
 void around(const std::string& what)
 {
     twin::Harness h(what == "unsupported_chip" ? "Ascend910A" : "Ascend910B1");
@@ -65,6 +96,15 @@ void around(const std::string& what)
         h.input("x", "no/such/file.bin");
     } else if (what == "workspace_without_system_part") {
         h.workspace(4096);
+    } else if (what == "two_launches") {
+        GM_ADDR y = h.output("y", 256);
+        h.launch("fill_own", fillOwn, 4, y);
+        h.launch("read_neighbour", readNeighbour, 4, y);
+        h.report(std::cout);
+    } else if (what == "allowed_overflow") {
+        h.allowHalfOverflow();
+        h.launch("overflow", overflow, 1, nullptr);
+        h.report(std::cout);
     }
 }
 

@@ -164,6 +164,22 @@ CASE(odd_cast_of_integers, "cast-mode")
     Cast(u.a.ReinterpretCast<int32_t>(), u.b, broken ? RoundMode::CAST_ODD : RoundMode::CAST_RINT, 64);  // caught
 }
 
+CASE(floor_cast_from_integers, "cast-mode")
+{
+    Values u;
+    Cast(u.a.ReinterpretCast<int32_t>(), u.b, RoundMode::CAST_RINT, 64);
+    PipeBarrier<PIPE_V>();
+    Cast(u.b, u.a.ReinterpretCast<int32_t>(), broken ? RoundMode::CAST_FLOOR : RoundMode::CAST_NONE, 64);  // caught
+}
+
+CASE(ceiling_overflows_half, "half-overflow")
+{
+    Values u;
+    Muls(u.a, u.a, 65505.0f, 64);
+    PipeBarrier<PIPE_V>();
+    Cast(u.h, u.a, broken ? RoundMode::CAST_CEIL : RoundMode::CAST_FLOOR, 64);  // caught
+}
+
 CASE(infinite_mask_reaches_maximum, "infinite-extremum")
 {
     Values u;
