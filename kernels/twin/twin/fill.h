@@ -1,6 +1,8 @@
 // Duplicate, Axpy, Brcb and Cast: vector instructions whose operands differ in kind.
 #pragma once
 
+#include <limits>
+
 #include "vector.h"
 
 namespace twin {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <string>
 
+#include "report.h"
 #include "shadow.h"
 
 namespace twin {
