@@ -104,6 +104,7 @@ def problem(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> Prob
         has_mask=signature.has("mask"),
         has_softcap=steps["softcap"] != 0,
         keys_transposed=layouts["k"].innermost() == "S",
+        shared_core=signature.family == "310P",
         skips=steps["skips"],
         bottom_right=steps["causal"] == "bottom_right",
         batch=known.get("sizes.batch", 1),
@@ -115,10 +116,25 @@ def problem(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> Prob
 
 
 def _chip_refusal(signature: Signature) -> str | None:
-    if signature.family != "910B":
-        return "the attention kernel exists for Ascend910B and Ascend910_93 only"
     kinds = {signature.dtypes[name] for name in ("q", "k", "v", "out")}
-    return None if len(kinds) == 1 else "queries, keys, values and result must have one element type"
+    if len(kinds) != 1:
+        return "queries, keys, values and result must have one element type"
+    return None if signature.family == "910B" else _shared_core_refusal(signature)
+
+
+def _shared_core_refusal(signature: Signature) -> str | None:
+    """What Ascend310P's cube cannot take: it knows halves in blocks of 16 only."""
+    if signature.dtypes["q"] != FLOAT16:
+        return "Ascend310P multiplies float16 only; ATC's precision mode can convert the model"
+    if signature.has("bias") and signature.dtypes["bias"] != FLOAT16:
+        return "on Ascend310P the bias must be float16"
+    for name in ("head_dim", "v_head_dim", "q_offset", "k_offset", "v_offset"):
+        if signature.integer(name) % 16 != 0:
+            return f"on Ascend310P {name} must be a multiple of 16, it is {signature.integer(name)}"
+    layout = parse_layout(signature.text("k_layout"))
+    if layout is not None and layout.innermost() == "S":
+        return "on Ascend310P keys must not be transposed in memory"
+    return None
 
 
 def _number_refusal(signature: Signature) -> str | None:

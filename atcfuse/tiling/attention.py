@@ -42,6 +42,7 @@ class Problem:
     batch: int
     queries: int
     keys: int
+    shared_core: bool = False
     bias_shape: tuple[int, ...] = ()
     mask_shape: tuple[int, ...] = ()
 
