@@ -18,13 +18,16 @@ from typing import Union
 
 Dim = Union[int, "Poly"]
 
-MAX_TERMS, MAX_DEGREE, MAX_NAME, MAX_DEPTH = 64, 24, 120, 100
+MAX_TERMS, MAX_DEGREE, MAX_NAME, MAX_DEPTH = 64, 24, 200, 100
 """Past these an expression becomes one symbol, so that no model can make polynomials or names grow without end."""
 
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """An unknown integer; `op` and `args` define an opaque one (see `OPAQUE`), nested `depth` deep."""
+    """An unknown integer; `op` and `args` define an opaque one (see `OPAQUE`), nested `depth` deep.
+
+    Results are cached over models, so a name must always come with the same `signed`.
+    """
 
     name: str
     signed: bool = False
@@ -36,7 +39,7 @@ class Symbol:
         return hash(self.name)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Symbol) and self.name == other.name
+        return isinstance(other, Symbol) and self.name == other.name and self.signed == other.signed
 
     def __lt__(self, other: Symbol) -> bool:
         return self.name < other.name

@@ -106,6 +106,13 @@ def test_torchscript_expand_idiom_is_exact() -> None:
     assert shape_of(scope, "y") == "batch, 1, seq, seq"
 
 
+def test_symbols_of_one_name_in_two_models_do_not_mix() -> None:
+    unsigned = scope_of("(float[n] x, float[m] z) => (bool v, int64 w) { s = Size(x)\n t = Size(z)\n v = Equal(s, t) }")
+    signed = scope_of("(int64 v) => (bool y) <int64 minus = {-1}> { y = Equal(v, minus) }")
+    assert elements_of(unsigned, "v") == "v[0]?"
+    assert elements_of(signed, "y") == "y[0]?"
+
+
 def test_comparisons_do_not_assume_that_an_extent_is_positive() -> None:
     scope = scope_of("""(float[n] x) => (bool e, bool m, bool l, bool g) <int64 zero = {0}, int64 minus = {-1}> {
         s = Size(x)
@@ -113,10 +120,10 @@ def test_comparisons_do_not_assume_that_an_extent_is_positive() -> None:
         m = Equal(s, minus)
         l = Less(s, zero)
         g = Greater(s, zero) }""")
-    assert elements_of(scope, "e") == "e[0]"
+    assert elements_of(scope, "e") == "e[0]?"
     assert elements_of(scope, "m") == "0"
     assert elements_of(scope, "l") == "0"
-    assert elements_of(scope, "g") == "g[0]"
+    assert elements_of(scope, "g") == "g[0]?"
 
 
 @pytest.mark.parametrize(
@@ -306,6 +313,15 @@ def test_every_value_has_a_fact_and_unknown_operators_take_the_models_word() -> 
     assert shape_of(scope, "y") == "b, 5"
     assert shape_of(scope, "w") == "b, w.dim1, 2"
     assert scope.facts["v"] is UNKNOWN
+
+
+def test_an_operator_that_the_model_defines_itself_is_not_onnxs() -> None:
+    proto = parser.parse_model(f"{HEADER} g (float[b, 3] x) => (float y) {{ y = Shape(x)\n z = Relu(x) }}")
+    body = [helper.make_node("Identity", ["i"], ["o"])]
+    proto.functions.append(helper.make_function("", "Shape", ["i"], ["o"], body, proto.opset_import))
+    scope = inferred(proto).main
+    assert scope.facts["y"].elements is None
+    assert shape_of(scope, "z") == "b, 3"
 
 
 def test_own_inference_beats_the_models_annotations() -> None:

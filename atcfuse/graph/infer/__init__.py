@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 def infer(model: Model, known: Mapping[str, Mapping[str, Fact]] | None = None) -> None:
     """Fills `facts` and `alias` of every scope of the model, in one pass over the nodes.
 
-    Facts hold in every run in which the model itself succeeds. Extents are at least 0; an extent of which nothing is
-    known is a symbol of its own, named after the value and axis; so is each unknown element of a small integer tensor.
-    A symbolic extent in a Reshape or Expand target counts as itself, although 0 and -1 mean other things there: where
-    a tensor is not empty the model would fail otherwise. `known` gives, by scope path, facts proved before about values
-    whose operator the evaluator does not know.
+    Facts hold in every run in which the model itself succeeds, integers do not overflow and inputs that declare the
+    same `dim_param` agree. An extent of which nothing is known is a symbol of its own, at least 0, named after the
+    value and axis; so is each unknown element of a small integer tensor, which may be negative. Where a tensor is empty
+    its other extents may differ from what is said: a computed 0 in a Reshape target copies. `known` gives, by scope
+    path, facts proved before about values whose operator the evaluator does not know.
     """
     from atcfuse.graph.infer.engine import Evaluator
 

@@ -103,7 +103,12 @@ class Call:
 
     def fresh_value(self, index: int, signed: bool) -> Dim:
         """A new symbol for an unknown integer element of the first output."""
-        return symbol(self.name_symbol(f"{self.node.outputs[0]}[{index}]"), signed)
+        return value_symbol(self.node.outputs[0], index, signed, self.name_symbol)
+
+
+def value_symbol(name: str, index: int, signed: bool, named: Callable[[str], str]) -> Dim:
+    """A symbol for an unknown element; its name tells whether it may be negative."""
+    return symbol(named(f"{name}[{index}]" if signed else f"{name}[{index}]?"), signed)
 
 
 def static(dims: Iterable[Dim] | None) -> tuple[int, ...] | None:

@@ -10,10 +10,10 @@ from onnx import AttributeProto, TensorProto, TensorShapeProto, TypeProto, Value
 from atcfuse.graph.constants import tensor_fact
 from atcfuse.graph.dims import Dim, parse_dim_param, symbol, symbols
 from atcfuse.graph.facts import UNKNOWN, Fact
-from atcfuse.graph.index import Model, Node, Scope
+from atcfuse.graph.index import STANDARD, Model, Node, Scope
 from atcfuse.graph.infer import casts, control, create, elementwise, indexing, layers, linear, reduce, spatial, views
 from atcfuse.graph.infer.aliases import ALIASES
-from atcfuse.graph.infer.call import Call, MalformedNodeError
+from atcfuse.graph.infer.call import Call, MalformedNodeError, value_symbol
 
 NAMED_VALUES = 16
 """Integer tensors of at most this many unknown elements get a symbol for each."""
@@ -39,11 +39,16 @@ NO_BODIES: Mapping[str, Scope] = {}
 
 
 class Evaluator:
-    """Fills the facts and aliases of a model's scopes; holds the names of symbols given out so far."""
+    """Fills the facts and aliases of a model's scopes.
+
+    `local` are the operators that the model defines itself, `taken` the names of symbols given out so far, `parameters`
+    the names of extents that graph inputs declare.
+    """
 
     def __init__(self, model: Model, known: Mapping[str, Mapping[str, Fact]] | None = None) -> None:
         self.model = model
         self.known = known or {}
+        self.local = {_operator(f.domain, f.name) for f in model.proto.functions}
         self.taken: set[str] = set()
         self.parameters: set[str] = set()
         self.hints: dict[int, dict[str, ValueInfoProto]] = {}
@@ -64,14 +69,14 @@ class Evaluator:
 
     def _unique(self, name: str) -> str:
         while name in self.taken:
-            name += "'"
+            name += "~"
         self.taken.add(name)
         return name
 
     def _evaluate(self, call: Call) -> None:
         node, scope = call.node, call.scope
         operator = OPERATORS.get(node.op)
-        if operator is None or not node.outputs:
+        if operator is None or not node.outputs or node.op in self.local:
             self._unknown(call)
             return
         try:
@@ -147,6 +152,10 @@ class Evaluator:
         return dim if all(s.name in self.parameters for s in symbols(dim)) else None
 
 
+def _operator(domain: str, name: str) -> str:
+    return name if domain in STANDARD else f"{domain}::{name}"
+
+
 def declared(kind: TypeProto, name: str, parse: Callable[[str], Dim | None], named: Callable[[str], str]) -> Fact:
     """The fact that a declared type gives; `parse` maps a `dim_param`, None stands for a fresh symbol."""
     if kind.WhichOneof("value") != "tensor_type":
@@ -190,7 +199,7 @@ def _values(fact: Fact, name: str, named: Callable[[str], str]) -> Fact:
     if size > NAMED_VALUES or fact.elements is not None:
         return fact
     signed = fact.dtype != TensorProto.BOOL
-    elements = tuple(symbol(named(f"{name}[{i}]"), signed) for i in range(size))
+    elements = tuple(value_symbol(name, i, signed, named) for i in range(size))
     return Fact(fact.dtype, shape, elements, splat=fact.splat)
 
 
