@@ -47,7 +47,7 @@ def check(
             violation = _outside_use(scope, members, value, dying, (survivors, outputs), shapes)
             if violation is not None:
                 return violation, {}
-    return _returning_path(scope, members, outputs), shapes
+    return _returning_path(scope, members, outputs, needed), shapes
 
 
 FLOAT32 = 1
@@ -168,8 +168,13 @@ class _Dying:
         return not any(scope.consumers.get(o) for o in made)
 
 
-def _returning_path(scope: Scope, members: frozenset[int], outputs: Sequence[str]) -> Violation | None:
-    """A path from an output of the set through other nodes back into the set, where there is one."""
+def _returning_path(
+    scope: Scope, members: frozenset[int], outputs: Sequence[str], needed: frozenset[str]
+) -> Violation | None:
+    """A path from an output of the set through other nodes to a value that the fused node reads, where there is one.
+
+    A path to a member whose operand the fused node does not read (the target of a Reshape) ends with that member.
+    """
     positions = scope.positions
     last = max(positions[i] for i in members)
     stack = [r for value in outputs for r in scope.readers(value) if r.index not in members]
@@ -179,10 +184,11 @@ def _returning_path(scope: Scope, members: frozenset[int], outputs: Sequence[str
         if positions[node.index] > last:
             continue
         for output in node.outputs:
+            if output in needed:
+                reason = f"{output} is computed from what the subgraph makes and read by it"
+                return Violation("ATF303", output, reason)
             for reader in scope.readers(output):
-                if reader.index in members:
-                    return Violation("ATF303", output, f"{output} leaves the subgraph and comes back through {node.name}")
-                if reader.index not in seen:
+                if reader.index not in seen and reader.index not in members:
                     seen.add(reader.index)
                     stack.append(reader)
     return None

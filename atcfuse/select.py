@@ -6,10 +6,11 @@ orders, so never worse than taking fusions in topological order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from atcfuse.match.find import Match
+from atcfuse.match.values import Built
 from atcfuse.rewrite import Fusion
 
 EXACT = 20
@@ -124,14 +125,15 @@ def _on_cycle(chosen: Sequence[int], fusions: Sequence[Fusion]) -> int | None:
     several = [i for i in chosen if len(fusions[i].match.outputs) > 1]
     for scope_id in {id(fusions[i].match.scope) for i in several}:
         mine = [i for i in chosen if id(fusions[i].match.scope) == scope_id]
-        stuck = _stuck([fusions[i].match for i in mine])
+        stuck = _stuck([fusions[i] for i in mine])
         if stuck:
             return max(mine[k] for k in stuck)
     return None
 
 
-def _stuck(matches: Sequence[Match]) -> set[int]:
-    """Positions of the matches that lie on a cycle of the contracted graph, or between two."""
+def _stuck(fusions: Sequence[Fusion]) -> set[int]:
+    """Positions of the fusions that lie on a cycle of the contracted graph, or between two."""
+    matches = [fusion.match for fusion in fusions]
     scope = matches[0].scope
     owner = {member: -1 - k for k, match in enumerate(matches) for member in match.members}
     outputs = {value for match in matches for value in match.outputs}
@@ -142,8 +144,12 @@ def _stuck(matches: Sequence[Match]) -> set[int]:
         for value in node.outputs:
             # Who reads a value that vanishes dies with it or reads a shape from elsewhere.
             if here >= 0 or value in outputs:
-                targets.update(owner.get(r.index, r.index) for r in scope.readers(value))
-        targets.discard(here)
+                targets.update(r.index for r in scope.readers(value) if r.index not in owner)
+    for k, fusion in enumerate(fusions):
+        for value in _leaves(fusion.inputs):
+            source = scope.producers.get(value)
+            if source is not None:
+                edges[owner.get(source.index, source.index)].add(-1 - k)
     for match in matches:
         for index, extents in match.shapes.items():
             for value in (e[0] for e in extents if not isinstance(e, int)):
@@ -157,6 +163,15 @@ def _stuck(matches: Sequence[Match]) -> set[int]:
             if there in left:
                 backward[there].add(here)
     return {-1 - i for i in _unsorted(backward) if i < 0}
+
+
+def _leaves(inputs: Iterable[Any]) -> Iterator[str]:
+    """The values of the model that a fused node reads, directly or through standard nodes made beside it."""
+    for item in inputs:
+        if isinstance(item, Built):
+            yield from _leaves(item.inputs)
+        elif item is not None:
+            yield str(item)
 
 
 def _unsorted(edges: dict[int, set[int]]) -> set[int]:

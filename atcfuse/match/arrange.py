@@ -38,12 +38,23 @@ def arrange(scope: Scope, rule: Rule, state: State) -> Arranged | Refusal:
     operands = {name: bound for name, bound in state.env.items() if isinstance(bound, Operand)}
     if operands:
         return _Joint(scope, rule, state, operands).arrange()
+    state = State(state.env, _without_shared_noops(scope, state.members), state.labels)
     outputs = _outputs(scope, rule, state)
     survivors = [str(v) for n, v in state.env.items() if n in rule.inputs and isinstance(v, Value)]
     violation, shapes = safety.check(scope, state.members, outputs, survivors, _needed(scope, state))
     if violation is not None:
         return Refusal(violation.code, violation.reason, violation.value)
     return Arranged(state.env, state.members, outputs, shapes)
+
+
+def _without_shared_noops(scope: Scope, members: frozenset[int]) -> frozenset[int]:
+    """The members but for no-ops that are also read outside: those go on reading what they repeat."""
+    kept = set(members)
+    for index in sorted(members, key=lambda i: -scope.positions[i]):
+        outputs = scope.nodes[index].outputs
+        if all(o in scope.alias for o in outputs) and any(_read_outside(scope, o, frozenset(kept)) for o in outputs):
+            kept.discard(index)
+    return frozenset(kept)
 
 
 def _needed(scope: Scope, state: State) -> frozenset[str]:

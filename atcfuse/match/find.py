@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from atcfuse.graph import views
 from atcfuse.graph.index import Node, Scope
 from atcfuse.match.arrange import Arranged, arrange
 from atcfuse.match.builtins import BUILTINS
@@ -146,8 +147,8 @@ class RuleFinder:
     def _forward(self, step: Step, state: State, frame: Frame, after: int) -> list[tuple[int, State]]:
         """Matches of a step at values computed from what is bound; longest first within a branch.
 
-        A branch is told by its first own node; it shares no node with what is matched already, and only branches behind
-        `after` in node order are given.
+        A branch is told by its first own node; it shares nothing but views and no-ops with what is matched already, and
+        only branches behind `after` in node order are given.
         """
         return self._matched_at(self._candidates(step, frame, state), step, state, frame, after)
 
@@ -158,12 +159,18 @@ class RuleFinder:
         found: list[tuple[int, State]] = []
         for value in candidates:
             for own in self.matcher.match_step(step, 0, value, bound, frame):
-                if not own.members or own.members & state.members:
+                computing = {i for i in own.members if not self._rearranges(i)}
+                if not computing or computing & state.members:
                     continue
-                branch = min(self.scope.positions[i] for i in own.members)
+                branch = min(self.scope.positions[i] for i in computing)
                 if branch > after:
                     found.append((branch, State(own.env, own.members | state.members, own.labels)))
         return _longest_first(found)
+
+    def _rearranges(self, index: int) -> bool:
+        """Whether a node only passes its operand on, so that several branches may share it."""
+        node = self.scope.nodes[index]
+        return views.is_view(node) or any(o in self.scope.alias for o in node.outputs)
 
     def _candidates(self, step: Step, frame: Frame, state: State) -> Iterable[str]:
         """Values at which the step may match, computed from what is bound."""
