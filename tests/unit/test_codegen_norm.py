@@ -252,7 +252,7 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path) -> None:
     problems = [
         (
             rng.randint(1, 40),
-            rng.choice([0, 1, 3, 17, 128, 500, 4097, 100_000]),
+            rng.choice([0, 1, 3, 17, 128, 500, 4097, 100_000, 3_000_000]),
             rng.choice([1, 13, 64, 768, 1000, 4096, 8192, 30_000, 65_519, 65_520]),
             rng.choice([1, 30, 64, 768, 3072, 12_288, 65_535, 65_536]),
             rng.choice([1, 100, 4096, 70_000]),
@@ -285,60 +285,104 @@ def test_wrong_shapes_are_refused_before_anything_runs(programs: Path) -> None:
 
 @dataclass(frozen=True)
 class Mutation:
-    """A defect seeded into the kernel: what is replaced, and the twin's rule that must catch it.
+    """A defect that can be switched on in the kernel: a statement or an expression, and what stands there instead.
 
-    Without a rule its numbers, or the twin, must.
+    `rule` is the twin's rule that must catch it; without one its numbers, or the twin, must. Defects of `two_reads`
+    show in rows that do not fit on chip.
     """
 
     correct: str
     wrong: str
     rule: str = ""
+    two_reads: bool = False
+
+    def switched(self, number: int) -> str:
+        if self.correct.endswith(";"):
+            return f"if (mutant() == {number}) {{ {self.wrong} }} else {{ {self.correct} }}"
+        return f"(mutant() == {number} ? {self.wrong} : {self.correct})"
 
 
+LOAD = "DataCopyPad(loaded, source, DataCopyExtParams(1, static_cast<uint32_t>({} * sizeof(T)), 0, 0, 0),\n"
+LOAD += "                    DataCopyPadExtParams<T>());"
+SPREAD = "Brcb(Spread(), sum, 1, BrcbRepeatParams(1, 8));"
+BARRIER = "PipeBarrier<PIPE_V>();"
 MUTATIONS = {
     "no wait before the cube reads the slot": Mutation("Await<HardEvent::MTE3_S>();", "", "matmul-sync"),
-    "no wait for gamma": Mutation(
-        "            Await<HardEvent::MTE2_V>();\n            PipeBarrier", "            PipeBarrier", "missing-sync"
+    "no wait for gamma": Mutation(f"Await<HardEvent::MTE2_V>();\n            {BARRIER}", BARRIER, "missing-sync"),
+    "no barrier after the mean": Mutation(f"{SPREAD}\n        {BARRIER}", SPREAD, "missing-barrier"),
+    "no barrier after the root": Mutation(
+        f"Sqrt(lanes, lanes, count);\n        {BARRIER}", "Sqrt(lanes, lanes, count);"
     ),
-    "no barrier after the mean": Mutation(
-        "BrcbRepeatParams(1, 8));\n        PipeBarrier<PIPE_V>();", "BrcbRepeatParams(1, 8));", "missing-barrier"
-    ),
-    "a buffer is not freed": Mutation("        in_.FreeTensor(narrow);\n", "", "queue-alloc"),
-    "End is forgotten": Mutation("        matmul.End();\n", "", "matmul-end"),
+    "a buffer is not freed": Mutation("in_.FreeTensor(narrow);", "", "queue-alloc"),
+    "End is forgotten": Mutation("product.End();", "", "matmul-end"),
     "org shape after the operands": Mutation(
-        "        matmul.SetTensorA(slot_);\n",
-        "        matmul.SetTensorA(slot_);\n"
-        "        matmul.SetOrgShape(rows_, columns, t.slotPitch, t.hidden, columns);\n",
+        "product.SetTensorA(slot_);",
+        "product.SetTensorA(slot_); product.SetOrgShape(rows_, columns, t.slotPitch, t.hidden, columns);",
         "matmul-org-shape",
     ),
-    "one column too many": Mutation(
-        "DataCopyPad(loaded, source, DataCopyExtParams(1, static_cast<uint32_t>(count * sizeof(T))",
-        "DataCopyPad(loaded, source, DataCopyExtParams(1, static_cast<uint32_t>((count + 1) * sizeof(T))",
-        "gm-range",
-    ),
-    "the tail columns are left out": Mutation("if (count % kLanes != 0) {", "if (count % kLanes > 63) {"),
-    "gamma and beta are swapped": Mutation("kHasGamma ? 3 : 2", "kHasGamma ? 2 : 3"),
-    "the slot's pitch is the row": Mutation("* tiling_->slotPitch + first", "* tiling_->hidden + first"),
-    "the group's weight starts one column late": Mutation(
-        "weight[static_cast<uint64_t>(column) * ", "weight[static_cast<uint64_t>(column) + 1 * "
-    ),
+    "one column too many": Mutation(LOAD.format("count"), LOAD.format("(count + 1)"), "gm-range"),
+    "the tail columns are left out": Mutation("count % kLanes != 0", "count % kLanes > 63"),
+    "gamma and beta are swapped": Mutation("kHasGamma ? 3 : 2", "2"),
+    "the slot's pitch is the row": Mutation("static_cast<uint64_t>(row) * tiling_->slotPitch", "row * tiling_->hidden"),
+    "a group's weight starts at the first column": Mutation("(transposed ? t.hidden : 1)", "0"),
+    "a group's bias starts at the first column": Mutation("bias[column]", "bias[0]"),
     "epsilon is forgotten": Mutation("Adds(lanes, lanes, kEpsilon, count);", "Adds(lanes, lanes, 0.0f, count);"),
+    "the last rows are a whole block": Mutation(
+        "t.rows - firstRow_ < t.rowsPerTask ? t.rows - firstRow_ : t.rowsPerTask", "t.rowsPerTask", "gm-range"
+    ),
+    "every group keeps the rows": Mutation("kKeepsNormalized && group == 0", "kKeepsNormalized", "cross-core-write"),
+    "means of chunks are not weighted": Mutation(
+        "static_cast<float>(count) / static_cast<float>(before + count)", "0.5f", two_reads=True
+    ),
+    "the last chunk is a whole one": Mutation("tiling_->hidden - first < chunk_", "false", "gm-range", two_reads=True),
+    "the distance of the means is left out": Mutation(
+        "Add(Deviation(row), Deviation(row), delta, kBlockFloats);", "", two_reads=True
+    ),
+    "the second read has the first row's mean": Mutation(
+        "EachColumn<ColumnOp::kSubtract>(Mean(row), count);",
+        "EachColumn<ColumnOp::kSubtract>(Mean(0), count);",
+        two_reads=True,
+    ),
 }
+MUTANT = """#include <cstdlib>
+inline int mutant()
+{
+    const char* text = std::getenv("MUTANT");
+    return text == nullptr ? 0 : std::atoi(text);
+}
+"""
+
+
+def mutable_kernel() -> GeneratedKernel:
+    """One kernel with every defect in it; the environment says which is on."""
+    kernel = replace(PACKED, epsilon=0.25, normalized=True).render()
+    name = f"{kernel.function}.cpp"
+    source = kernel.files[name]
+    for number, mutation in enumerate(MUTATIONS.values(), 1):
+        assert mutation.correct in source, mutation.correct
+        source = source.replace(mutation.correct, mutation.switched(number), 1)
+    return replace(kernel, files={**kernel.files, name: MUTANT + source})
+
+
+def run_mutant(number: int, two_reads: bool, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUTANT", str(number))
+    case = replace(PACKED, epsilon=0.25, normalized=True)
+    leading, hidden, columns = ((3,), 8200, (40,)) if two_reads else ((20,), 100, (600,))
+    inputs = make_inputs(case, leading, hidden, columns, 2.0)
+    inputs["x"][-1] += np.linspace(-4, 4, hidden).astype(np.float16)  # chunks and rows with means of their own
+    check_numbers(case, inputs, run_kernel(mutable_kernel(), inputs, platform=SMALL, cache=programs))
+
+
+def test_the_mutable_kernel_is_right_while_no_defect_is_on(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for two_reads in (False, True):
+        run_mutant(0, two_reads, programs, monkeypatch)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_kernel_is_caught(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atcfuse.twin.FLAGS", ("-std=c++17", "-O0"))
+def test_a_broken_kernel_is_caught(name: str, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = MUTATIONS[name]
-    case = replace(PACKED, epsilon=0.25)
-    kernel = case.render()
-    source = kernel.files[f"{kernel.function}.cpp"]
-    assert mutation.correct in source
-    source = source.replace(mutation.correct, mutation.wrong, 1)
-    broken = replace(kernel, files={**kernel.files, f"{kernel.function}.cpp": source})
-    inputs = make_inputs(case, (20,), 100, (600,), 0.0)
     with pytest.raises((AtcfuseError, AssertionError)) as caught:
-        check_numbers(case, inputs, run_kernel(broken, inputs, platform=SMALL, cache=tmp_path))
+        run_mutant(list(MUTATIONS).index(name) + 1, mutation.two_reads, programs, monkeypatch)
     if mutation.rule:
         assert isinstance(caught.value, AtcfuseError)
         assert f"rule {mutation.rule}:" in str(caught.value)
