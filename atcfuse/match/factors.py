@@ -134,7 +134,9 @@ def _head_words(letter: str, size: Dim, extent: Dim) -> list[str] | None:
         return [letter]
     if isinstance(around, int):
         return [str(around), letter]
-    return [f"{letter}:{extent}"] if isinstance(extent, int) else None
+    # A part of an axis factor is taken by its known size: what is read from shapes must fill its factor.
+    known = isinstance(extent, int) and isinstance(size, int) and letter not in RUNTIME
+    return [f"{letter}:{extent}"] if known and size < extent else None  # type: ignore[operator]
 
 
 def merged_text(axes: Sequence[Axis], letters: Mapping[str, Factor]) -> str | None:

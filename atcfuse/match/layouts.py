@@ -12,7 +12,7 @@ from typing import Any
 
 from atcfuse.graph.dims import Dim, divide, product
 from atcfuse.graph.views import Axis, Factor
-from atcfuse.layout import ALIASES
+from atcfuse.layout import ALIASES, parse_layout
 from atcfuse.match.factors import chain, grouped, layout_text, merged, merged_text, split_at, suffix_cuts
 from atcfuse.match.values import Link, Refusal
 
@@ -187,10 +187,24 @@ def _operand_layout(
     found = layout_text(link.shape, present) if isinstance(view.offset, int) else None
     if found is None:
         return Blame(name, Refusal("ATF315", f"{name} lies in {where} in a way no layout names", where))
+    if not _reaches(found[0], view.offset, head[0][0], width):
+        return Blame(name, Refusal("ATF315", f"where {name} begins in {where} depends on batch or positions", where))
     unread = sorted({"B", "S"} & set(present) - found[1])
     if unread:
         return Blame(name, Refusal("ATF315", f"{where} does not tell batch and positions of {name} apart", where))
     return ALIASES.get(found[0], found[0]), int(view.offset), found[1], head[1]  # type: ignore[arg-type]
+
+
+def _reaches(text: str, offset: Dim, heads: Dim, width: Dim) -> bool:
+    """Whether the numbers of a layout can express the offset: nothing read from shapes may lie below them."""
+    if not isinstance(offset, int) or not isinstance(heads, int) or not isinstance(width, int):
+        return False
+    stride: int | None = 1
+    left = offset
+    for factor in reversed(parse_layout(text, offset, {"N": heads, "D": width})):
+        left -= factor.index * (stride or 0)
+        stride = None if stride is None or factor.size is None else stride * factor.size
+    return left == 0
 
 
 def _unreadable(
