@@ -367,13 +367,16 @@ def mutable_kernel() -> GeneratedKernel:
 def run_mutant(number: int, two_reads: bool, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUTANT", str(number))
     case = replace(PACKED, epsilon=0.25, normalized=True)
-    leading, hidden, columns = ((3,), 8200, (40,)) if two_reads else ((20,), 100, (600,))
+    leading, hidden, columns = ((3,), 8200, (40,)) if two_reads else ((40,), 100, (1200,))
     inputs = make_inputs(case, leading, hidden, columns, 2.0)
     inputs["x"][-1] += np.linspace(-4, 4, hidden).astype(np.float16)  # chunks and rows with means of their own
-    check_numbers(case, inputs, run_kernel(mutable_kernel(), inputs, platform=SMALL, cache=programs))
+    check_numbers(case, inputs, run_kernel(mutable_kernel(), inputs, cache=programs))
 
 
 def test_the_mutable_kernel_is_right_while_no_defect_is_on(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiling = plan(Problem(40, 100, (Projection(1200, bias=True),), normalized=True), PLATFORM_910B)
+    assert tiling.groups > 1
+    assert 40 % tiling.rows_per_task != 0
     for two_reads in (False, True):
         run_mutant(0, two_reads, programs, monkeypatch)
 
