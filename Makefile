@@ -1,0 +1,38 @@
+# Everything below runs in .venv, which `make setup` makes. Set VENV to use another environment.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint rules golden docs bench
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup:  ## make the virtual environment and install atcfuse with its tools
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -e '.[dev]'
+
+test:  ## run all tests
+	$(BIN)/pytest -n auto
+
+lint:  ## style, types and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+rules:  ## check every rule file and run the examples in them
+	$(BIN)/atcfuse rules check
+	$(BIN)/atcfuse rules test
+
+golden:  ## write the golden files anew, and show what changed
+	$(BIN)/pytest --update-golden
+	git diff --stat -- tests/golden
+
+docs:  ## bring the pasted output in README.md up to date, then check the documents
+	$(BIN)/pytest --update-golden tests/unit/test_docs.py
+	$(BIN)/pytest tests/unit/test_docs.py
+
+bench:  ## time and memory beside a plain load and save; writes bench/results.md
+	$(BIN)/python bench/run.py
