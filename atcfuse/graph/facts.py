@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from atcfuse.graph.dims import Dim, product
+from atcfuse.graph.dims import Dim, Poly, product
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,7 +101,7 @@ class Fact:
 def _integers(elements: tuple[Dim, ...], dtype: int, shape: tuple[Dim, ...] | None) -> np.ndarray | None:
     import numpy as np
 
-    if shape is None or product(shape) != len(elements):
+    if shape is None or any(isinstance(d, Poly) for d in shape) or product(shape) != len(elements):
         return None
     if any(abs(e) >= 2**63 for e in elements if isinstance(e, int)):
         return None

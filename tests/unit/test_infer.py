@@ -11,7 +11,7 @@ from infer_oracle import inferred
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from atcfuse.graph.constants import constant, scalar
-from atcfuse.graph.dims import Dim
+from atcfuse.graph.dims import Dim, symbol
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
@@ -567,6 +567,11 @@ def test_evaluation_does_not_recurse_over_nodes() -> None:
         helper.make_model(helper.make_graph(nodes, "g", [helper.make_tensor_value_info("v0", 1, ["n"])], []))
     )
     assert shape_of(model.main, "v5000") == "n"
+
+
+def test_an_empty_tensor_of_symbolic_shape_has_no_array() -> None:
+    fact = Fact(TensorProto.INT64, (0, symbol("n")), elements=())
+    assert fact.array is None
 
 
 def test_facts_of_small_integer_tensors_name_their_unknown_elements() -> None:
