@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +105,23 @@ def optimize_proto(
 
     `path` locates external data; `name` and `sha256` are what the report says of the file.
     """
+    with _collector_paused():
+        return _optimize(proto, tools, path, name, sha256)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Nothing that a run builds is garbage before it ends: collecting in between only costs time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: str, sha256: str) -> Result:
     from atcfuse.graph.dialect import to_dialect
 
     to_dialect(proto, "portable")

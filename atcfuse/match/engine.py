@@ -42,6 +42,7 @@ class Frame:
     inputs: Mapping[str, Input]
     params: frozenset[str]
     types: Mapping[str, tuple[int, ...]]
+    all_steps: tuple[Step, ...]
 
 
 def frame_of(
@@ -52,7 +53,7 @@ def frame_of(
 ) -> Frame:
     """The frame of a set of steps."""
     table = {name: (step, position) for step in steps for position, name in enumerate(step.names)}
-    return Frame(table, inputs, frozenset(params), types or {})
+    return Frame(table, inputs, frozenset(params), types or {}, steps)
 
 
 BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Where", "Equal", "And", "Or"})
@@ -98,12 +99,27 @@ class Matcher:
             yield from self._literal(term, value, state)
         elif isinstance(term, Choice):
             yield from self._choice(term, value, state, frame)
+        elif not self._may_match(term, value, state, frame):
+            return
         elif term.is_operator:
             yield from self._operator(term, value, state, frame)
         elif term.head in self.builtins:
             yield from self.builtins[term.head](self, term, value, state, frame)
         else:
             yield from self._fragment_call(term, value, state, frame)
+
+    def _may_match(self, term: Call, value: str, state: State, frame: Frame) -> bool:
+        """Whether the operator that makes the value can head the term at all: most attempts end here."""
+        heads = self.heads.term(term, frame.all_steps)
+        if heads is None:
+            return True
+        node = self.scope.producer(value)
+        if node is not None and node.op in heads:
+            return True
+        found = node.op if node else "a value from outside"
+        wanted = term.op if term.is_operator else term.head
+        self.refuse("ATF310", f"expected {wanted}, found {found}", node.name if node else value, len(state.members))
+        return False
 
     def _ref(self, term: Ref, value: str, state: State, frame: Frame) -> Iterator[State]:
         name = term.name
@@ -222,9 +238,7 @@ class Matcher:
         root, passed = self.through(value)
         node = self.scope.producers.get(root)
         depth = len(state.members)
-        if node is None or node.op != term.op:
-            found = "a value from outside" if node is None else node.op
-            self.refuse("ATF310", f"expected {term.op}, found {found}", node.name if node else root, depth)
+        if node is None:
             return
         if root not in node.outputs[: 1 if node.op not in ("Split",) else None]:
             self.refuse("ATF310", f"{root} is not the first output of {node.op}", node.name, depth)

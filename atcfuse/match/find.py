@@ -117,10 +117,22 @@ class RuleFinder:
         if step is None:
             return
         found = sorted(self._forward(step, state, frame, after), key=lambda pair: pair[0])
+        wanted = _alike(rule, step, left)
+        branches = len({branch for branch, _ in found})
         if not found:
             self._nothing_computed(step, state, frame)
+        elif branches < wanted:
+            self._too_few(step, branches, wanted, state)
+            return
         for branch, longer in found:
             yield from self._roots(rule, left[1:], longer, frame, branch)
+
+    def _too_few(self, step: Step, found: int, wanted: int, state: State) -> None:
+        term = step.term
+        assert isinstance(term, Call)  # only alike calls are counted
+        source = state.env.get(getattr(term.args[0], "name", ""), "")
+        reason = f'"{source}" feeds {found} more {term.head}, {wanted} are needed'
+        self.matcher.refuse("ATF318", reason, str(source), len(state.members))
 
     def _nothing_computed(self, step: Step, state: State, frame: Frame) -> None:
         depth = len(state.members)
@@ -239,6 +251,17 @@ class RuleFinder:
         return Match(
             rule, self.scope, node, arranged.members, arranged.outputs, state.env, state.labels, arranged.shapes
         )
+
+
+def _alike(rule: Rule, step: Step, left: list[Output]) -> int:
+    """How many of the outputs left are found just as this one is: the same fragment of the same value."""
+    term = step.term
+    if not isinstance(term, Call) or term.is_operator or not term.args or not isinstance(term.args[0], Ref):
+        return 1
+    source = term.args[0].name
+    others = (rule.step(o.step) for o in left if not o.if_used)
+    calls = [o.term for o in others if o is not None and isinstance(o.term, Call) and o.term.head == term.head]
+    return sum(1 for c in calls if c.args and isinstance(c.args[0], Ref) and c.args[0].name == source)
 
 
 def _input_types(scope: Scope, rule: Rule, state: State) -> frozenset[int]:

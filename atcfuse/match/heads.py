@@ -20,6 +20,7 @@ class Heads:
         self.book = book
         self._fragments: dict[str, HeadSet] = {}
         self._alternatives: dict[int, HeadSet] = {}
+        self._terms: dict[int, HeadSet] = {}
 
     def of(self, term: Term, steps: tuple[Step, ...] = (), seen: frozenset[str] = frozenset()) -> HeadSet:
         """The operators that can make a value of the term."""
@@ -54,6 +55,13 @@ class Heads:
             position = fragment.params.index(result.name)
             return self.of(call.args[position], steps, seen) if position < len(call.args) else None
         return self.of(result, alternative.steps, seen)
+
+    def term(self, term: Call, steps: tuple[Step, ...]) -> HeadSet:
+        """The operators that can make a value of a term, remembered for the term as an object."""
+        key = id(term)
+        if key not in self._terms:
+            self._terms[key] = self.of(term, steps)
+        return self._terms[key]
 
     def fragment(self, fragment: Fragment) -> HeadSet:
         """The operators that can make a value of the fragment."""
