@@ -9,7 +9,7 @@ from typing import Any
 from atcfuse.codegen.layouts import Layout, Reading, parse_layout, read_sizes
 from atcfuse.codegen.literals import c_float
 from atcfuse.codegen.signature import BFLOAT16, CPP_TYPES, ELEMENT_BYTES, FLOAT16, Signature
-from atcfuse.tiling.attention import Problem
+from atcfuse.tiling.attention_problem import Problem
 
 MAX_HEAD_DIM = 256
 LEAST_FLOAT = -3.4028234663852886e38

@@ -1,6 +1,7 @@
-"""The attention kernel's tiling and bytes: what `attention_host.h` computes on the device's host, in Python.
+"""The attention kernel's tiling and bytes on Ascend910B, and the way to those of Ascend310P.
 
-Figures come from the tiling alone, without a compiler; the tests hold them against what the twin counts.
+What `attention_host.h` computes beside the device, in Python: figures without a compiler. The tests hold them against
+what the twin counts.
 """
 
 from __future__ import annotations
@@ -10,41 +11,13 @@ from dataclasses import dataclass
 from math import lcm
 from typing import Literal
 
-from atcfuse.tiling import Platform, Prediction, ceil_div, round_up
+from atcfuse.tiling import Platform, Prediction, attention_310p, ceil_div, round_up
+from atcfuse.tiling.attention_problem import Problem, Visit, broadcast_rows, visits_of
 
 Form = Literal["flash", "one_tile", "decode"]
 
-MAX_ROW_STRIDE = 65_535
 _SOFTCAP_SCRATCH = 8192
 _MESSAGE_FREE: tuple[Form, ...] = ("decode",)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One attention: what the kernel is generated from and, below, the sizes of one run.
-
-    `bias_bytes` is the bias's element size, 0 without one. `skips` tells that tiles right of the causal diagonal are
-    left out. Bias and mask shapes broadcast from the right to [batch, heads, queries, keys].
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    value_dim: int
-    element_bytes: int
-    bias_bytes: int
-    has_mask: bool
-    has_softcap: bool
-    keys_transposed: bool
-    skips: bool
-    bottom_right: bool
-
-    batch: int
-    queries: int
-    keys: int
-    shared_core: bool = False
-    bias_shape: tuple[int, ...] = ()
-    mask_shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,24 +34,17 @@ class Tiling:
     chunk: int = 0
 
 
-@dataclass(frozen=True)
-class _Visit:
-    """One tile of a task: its rows, columns, and ring slot."""
-
-    rows: int
-    columns: int
-    slot: int
-
-
 def predict(problem: Problem, platform: Platform) -> Prediction | str:
     """What one launch moves and holds, or why the kernel's tiling refuses these sizes."""
+    if problem.shared_core:
+        return attention_310p.predict(problem, platform)
     tiling = choose_tiling(problem, platform)
     if tiling is None:
         return "no tile fits the unified buffer"
     query_tiles = ceil_div(problem.queries, tiling.rows)
     tasks = problem.batch * problem.heads * query_tiles
     blocks = min(platform.cube_cores, ceil_div(tasks, 2))
-    visits = [list(_visits(problem, tiling, tile)) for tile in range(query_tiles)]
+    visits = [list(visits_of(problem, tiling.rows, tiling.columns, tile)) for tile in range(query_tiles)]
     reads, writes, ring_read, ring_written = _traffic(problem, tiling, visits)
     uses_cube = tiling.form not in _MESSAGE_FREE
     all_visits = problem.batch * problem.heads * sum(map(len, visits))
@@ -141,20 +107,15 @@ def _estimate(problem: Problem, tiling: Tiling, cores: int) -> int:
     return rounds * moved * (4 if tiling.load_buffers == 2 else 5)
 
 
-def _broadcast_rows(shape: tuple[int, ...], rows: int) -> int:
-    """Rows of a bias or mask that are loaded for a tile: one where it has one row for all queries."""
-    return 1 if len(shape) < 2 or shape[-2] == 1 else rows
-
-
-def _broadcast_size(shape: tuple[int, ...], visit: _Visit) -> int:
+def _broadcast_size(shape: tuple[int, ...], visit: Visit) -> int:
     """Elements of a bias or mask that are loaded for a tile."""
     columns = 1 if not shape or shape[-1] == 1 else visit.columns
-    return _broadcast_rows(shape, visit.rows) * columns
+    return broadcast_rows(shape, visit.rows) * columns
 
 
 def _score_buffers(problem: Problem, tiling: Tiling) -> dict[str, int]:
     tile = tiling.rows * tiling.columns
-    bias_tile = _broadcast_rows(problem.bias_shape, tiling.rows) * tiling.columns
+    bias_tile = broadcast_rows(problem.bias_shape, tiling.rows) * tiling.columns
     scratch = _SOFTCAP_SCRATCH if problem.has_softcap else 0
     if problem.has_mask:
         scratch = max(scratch, tile * 2)
@@ -166,7 +127,7 @@ def _score_buffers(problem: Problem, tiling: Tiling) -> dict[str, int]:
         "fold": tiling.rows * 256,
         "row": round_up(tiling.rows, 8) * 4,
         "bias": bias_tile * problem.bias_bytes,
-        "mask": _broadcast_rows(problem.mask_shape, tiling.rows) * tiling.columns if problem.has_mask else 0,
+        "mask": broadcast_rows(problem.mask_shape, tiling.rows) * tiling.columns if problem.has_mask else 0,
         "scratch": scratch,
         "bits": tile // 8 if problem.has_mask or narrow_bias else 0,
     }
@@ -195,20 +156,8 @@ def _on_chip(problem: Problem, tiling: Tiling) -> int:
     return sum(buffers(problem, tiling).values())
 
 
-def _visits(problem: Problem, tiling: Tiling, query_tile: int) -> Iterator[_Visit]:
-    first = query_tile * tiling.rows
-    rows = min(tiling.rows, problem.queries - first)
-    tiles = ceil_div(problem.keys, tiling.columns)
-    if problem.skips:
-        offset = problem.keys - problem.queries if problem.bottom_right else 0
-        visible = first + rows + offset
-        tiles = min(max(ceil_div(visible, tiling.columns) if visible > 0 else 0, 1), tiles)
-    for j in range(tiles):
-        yield _Visit(rows, min(tiling.columns, problem.keys - j * tiling.columns), j % 2)
-
-
 def _traffic(
-    problem: Problem, tiling: Tiling, visits: list[list[_Visit]]
+    problem: Problem, tiling: Tiling, visits: list[list[Visit]]
 ) -> tuple[dict[str, int], dict[str, int], int, int]:
     """Reads and writes by operand, and the ring's, over all heads."""
     p, size = problem, problem.element_bytes
@@ -237,16 +186,16 @@ def _core_bytes(problem: Problem, tiling: Tiling) -> int:
     return slots * (round_up(tile * 4, 512) + round_up(tile * problem.element_bytes, 512) + partial)
 
 
-def _footprint(problem: Problem, tiling: Tiling, visits: list[list[_Visit]], tasks: int, cores: int) -> int:
+def _footprint(problem: Problem, tiling: Tiling, visits: list[list[Visit]], tasks: int, cores: int) -> int:
     """Distinct ring bytes written. Query tiles come round in a fixed rhythm, so one period of tasks tells all."""
     query_tiles = len(visits)
-    shapes: list[set[_Visit]] = [set() for _ in range(cores)]
+    shapes: list[set[Visit]] = [set() for _ in range(cores)]
     for task in range(min(tasks, lcm(query_tiles, cores))):
         shapes[task % cores].update(visits[task % query_tiles])
     return sum(_slot_bytes(problem, tiling, frozenset(core), slot) for core in shapes for slot in (0, 1))
 
 
-def _slot_bytes(problem: Problem, tiling: Tiling, visits: frozenset[_Visit], slot: int) -> int:
+def _slot_bytes(problem: Problem, tiling: Tiling, visits: frozenset[Visit], slot: int) -> int:
     """The union of tiles that all start in the slot's corner, rows `columns` elements apart."""
     here = [v for v in visits if v.slot == slot]
     if not here:

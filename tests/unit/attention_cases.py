@@ -36,6 +36,7 @@ class Heads:
     dtype: type = np.float16
     layouts: tuple[str, str, str, str] = ("BSH", "BSH", "BSH", "BSH")
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    soc: str = "Ascend910B1"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def kernel_of(case: Heads, inputs: Mapping[str, Array]) -> GeneratedKernel:
         **case.attributes,
     }
     dtypes = {name: ONNX_TYPES[x.dtype] for name, x in inputs.items()}
-    return render_kernel(SPEC, attributes, {**dtypes, "out": dtypes["q"]}, "Ascend910B1")
+    return render_kernel(SPEC, attributes, {**dtypes, "out": dtypes["q"]}, case.soc)
 
 
 def _offset(case: Heads, part: int) -> int:
