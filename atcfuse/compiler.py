@@ -64,6 +64,7 @@ class Kept:
     anchor: str
     index: int
     refusal: Refusal
+    members: frozenset[int]
 
 
 @dataclass
@@ -187,24 +188,25 @@ def _one_rule(
     for match in matches:
         ready = off or prepare(match, tools.kernels[rule.kernel])
         if isinstance(ready, Refusal):
-            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready))
+            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
         else:
             fusions.append(ready)
 
 
 def _missed(miss: NearMiss) -> Kept:
-    return Kept(miss.rule, miss.scope, miss.anchor.name, miss.anchor.index, miss.refusal)
+    return Kept(miss.rule, miss.scope, miss.anchor.name, miss.anchor.index, miss.refusal, miss.members)
 
 
 def _lost(loser: Fusion, winner: Fusion) -> Kept:
     reason = f"{winner.match.rule.name} at {winner.match.anchor.name!r} takes some of the same nodes and saves more"
     match = loser.match
-    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, Refusal("ATF320", reason))
+    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, Refusal("ATF320", reason), match.members)
 
 
 def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
-    """One entry an anchor, the one that got deepest; none for anchors that a chosen fusion takes in."""
+    """One entry an anchor, the one that got deepest; none for anchors inside a chosen fusion or a larger candidate."""
     taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
+    taken |= {(id(k.scope), member) for k in kept for member in k.members if member != k.index}
     best: dict[tuple[int, int], Kept] = {}
     for entry in kept:
         key = (id(entry.scope), entry.index)

@@ -37,12 +37,13 @@ class Match:
 
 @dataclass(frozen=True)
 class NearMiss:
-    """An anchor that did not become a match, with the deepest reason."""
+    """An anchor that did not become a match, the deepest reason, and the nodes that were recognised all the same."""
 
     rule: Rule
     scope: Scope
     anchor: Node
     refusal: Refusal
+    members: frozenset[int]
 
 
 class RuleFinder:
@@ -72,7 +73,7 @@ class RuleFinder:
             if isinstance(result, Match):
                 matches.append(result)
             elif result is not None:
-                misses.append(NearMiss(rule, self.scope, node, result))
+                misses.append(NearMiss(rule, self.scope, node, *result))
         return matches, misses
 
     def _anchors(self, term: Term) -> list[Node]:
@@ -84,27 +85,33 @@ class RuleFinder:
         if fragment is None:
             return nodes
         if fragment.name not in self._fragment_anchors:
-            self._fragment_anchors[fragment.name] = [n for n in nodes if self._results(fragment, n)]
+            found = {n.index: self._results(fragment, n) for n in nodes}
+            # A value inside a larger occurrence of the same fragment is a part of it, not an anchor of its own.
+            inner = {m for i, results in found.items() for r in results for m in r.members if m != i}
+            self._fragment_anchors[fragment.name] = [n for n in nodes if found[n.index] and n.index not in inner]
         return self._fragment_anchors[fragment.name]
 
-    def _anchor(self, rule: Rule, step: Step, node: Node, frame: Frame) -> Match | Refusal | None:
+    def _anchor(
+        self, rule: Rule, step: Step, node: Node, frame: Frame
+    ) -> Match | tuple[Refusal, frozenset[int]] | None:
         """The first safe match from an anchor, else why there is none; None where the anchor is not one."""
         matcher, value = self.matcher, next((o for o in node.outputs if o), "")
         matcher.start()
         is_call = isinstance(step.term, Call) and step.term.is_operator
-        anchored = is_call
+        anchored, recognised = is_call, frozenset({node.index})
         try:
             for state in matcher.match_step(step, 0, value, State(), frame):
-                anchored = True
+                anchored, recognised = True, recognised | state.members
                 for complete in self._roots(rule, list(rule.outputs), state, frame, -1):
                     found = self._finish(rule, node, complete)
                     if found is not None:
                         return found
         except BudgetExhausted:
-            return Refusal("ATF316", "too many ways to read this subgraph; it was given up", node.name)
+            refusal = Refusal("ATF316", "too many ways to read this subgraph; it was given up", node.name)
+            return refusal, recognised
         if not anchored:
             return None
-        return matcher.best or Refusal("ATF310", "the pattern does not occur here", node.name)
+        return matcher.best or Refusal("ATF310", "the pattern does not occur here", node.name), recognised
 
     def _roots(self, rule: Rule, left: list[Output], state: State, frame: Frame, after: int) -> Iterator[State]:
         """All ways to find the rule's other outputs forward from what is bound, in node order."""
@@ -154,7 +161,7 @@ class RuleFinder:
         for _, found in self._matched_at(candidates, left[0], state, frame, -1):
             env = {n: _plain(bound) for n, bound in found.env.items()}
             yield from self._context(rule, left[1:], State(env, state.members, state.labels), frame)
-        self.matcher.refuse("ATF318", f"the context {left[0].names[0]} is not there", "", len(state.members))
+        self.matcher.refuse("ATF318", f"no {left[0].names[0]} is computed from it", "", len(state.members))
 
     def _forward(self, step: Step, state: State, frame: Frame, after: int) -> list[tuple[int, State]]:
         """Matches of a step at values computed from what is bound; longest first within a branch.

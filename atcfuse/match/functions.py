@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.expr import Undefined
+from atcfuse.expr import Undefined, proved
 from atcfuse.graph.constants import constant, scalar
 from atcfuse.graph.dims import Dim
 from atcfuse.graph.index import Scope
+from atcfuse.match.causal import alignment
+from atcfuse.match.indexed import Bands
 from atcfuse.match.values import Built
 
 
@@ -44,6 +46,11 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
     def same_shape(a: Any, b: Any) -> bool | None:
         return True if shape(a) == shape(b) else None
 
+    bands = Bands(scope)
+
+    def causal(operand: Any, scores: Any, alone: Any, fill: float = -math.inf, keeps: int = 1) -> str:
+        return alignment(bands, operand, _value(scores), proved(alone), fill, keeps)
+
     def is_number(value: Any) -> bool:
         return value is not None and scalar(scope, _value(value)) is not None
 
@@ -60,6 +67,7 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "leading": lambda value: shape(value)[:-1],
         "made_by": lambda value: _made_by(scope, value),
         "read_outside": lambda value: scope.is_output(_value(value)),
+        "causal": causal,
         "is_uniform_along": lambda value, axis: _uniform_along(scope, value, axis),
         **_PURE,
     }

@@ -22,7 +22,7 @@ class Heads:
         self._alternatives: dict[int, HeadSet] = {}
         self._terms: dict[int, HeadSet] = {}
 
-    def of(self, term: Term, steps: tuple[Step, ...] = (), seen: frozenset[str] = frozenset()) -> HeadSet:
+    def of(self, term: Term, steps: tuple[Step, ...] = (), seen: frozenset[int] = frozenset()) -> HeadSet:
         """The operators that can make a value of the term."""
         if isinstance(term, Choice):
             return _union(self.of(a.result, steps, seen) for a in term.alternatives)
@@ -40,14 +40,14 @@ class Heads:
         fragment = self.book.fragments.get(term.head)
         if fragment is None:
             return None
-        if fragment.name in seen:
-            # A recursive call adds nothing that the other alternatives do not say.
+        if id(term) in seen:
+            # The same call again is a recursion: it adds nothing that the other alternatives do not say.
             return frozenset()
-        inner = seen | {fragment.name}
+        inner = seen | {id(term)}
         return _union(self._in_call(a, fragment, term, steps, inner) for a in fragment.alternatives)
 
     def _in_call(
-        self, alternative: Alternative, fragment: Fragment, call: Call, steps: tuple[Step, ...], seen: frozenset[str]
+        self, alternative: Alternative, fragment: Fragment, call: Call, steps: tuple[Step, ...], seen: frozenset[int]
     ) -> HeadSet:
         """The heads of an alternative in a call: where it is just a parameter, those of what the call puts there."""
         result = alternative.result
@@ -66,12 +66,8 @@ class Heads:
     def fragment(self, fragment: Fragment) -> HeadSet:
         """The operators that can make a value of the fragment."""
         if fragment.name not in self._fragments:
-            self._fragments[fragment.name] = self._fragment(fragment, frozenset())
+            self._fragments[fragment.name] = _union(self.of(a.result, a.steps) for a in fragment.alternatives)
         return self._fragments[fragment.name]
-
-    def _fragment(self, fragment: Fragment, seen: frozenset[str]) -> HeadSet:
-        inner = seen | {fragment.name}
-        return _union(self.of(a.result, a.steps, inner) for a in fragment.alternatives)
 
     def alternative(self, alternative: Alternative) -> HeadSet:
         """The operators that can make a value of one alternative."""
