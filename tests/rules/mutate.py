@@ -97,7 +97,9 @@ def _change_constant(m: _Mutation) -> str | None:
     at = m.rng.randrange(array.size)
     flat = array.reshape(-1)
     if array.dtype.kind == "f":
-        flat[at] = m.rng.choice([0.0, 1.0, -1.0, 3.0, -np.inf, float(flat[at]) * 1.5, -float(flat[at])])
+        # An infinite number stands for a fill; among the weights of a row it only shows the order of summation.
+        infinite = [-np.inf] if array.size == 1 else []
+        flat[at] = m.rng.choice([0.0, 1.0, -1.0, 3.0, *infinite, float(flat[at]) * 1.5, -float(flat[at])])
     elif array.dtype.kind == "b":
         flat[at] = not flat[at]
     else:
@@ -250,7 +252,6 @@ def _insert(m: _Mutation) -> str | None:
         helper.make_node("Mul", [value, number], ["inserted"]),
         helper.make_node("Add", [number, value], ["inserted"]),
         helper.make_node("Max", [value, number], ["inserted"]),
-        helper.make_node("Div", [number, value], ["inserted"]),
         helper.make_node("Neg", [value], ["inserted"]),
         helper.make_node("Tanh", [value], ["inserted"]),
         helper.make_node("Softmax", [value], ["inserted"], axis=len(shape) - 1),
