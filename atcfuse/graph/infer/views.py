@@ -44,7 +44,7 @@ def _reshaped(call: Call, shape: Shape | None, target: Shape) -> Shape:
         for t, o in zip(target, own, strict=True)
     ]
     known = [d for d in read if d is not None]
-    if len(known) == len(target) and product(known) == size:
+    if len(known) == len(target) and size != 0 and product(known) == size:
         return tuple(known)
     inferred = -1 in target
     out = [
