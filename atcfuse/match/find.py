@@ -19,6 +19,8 @@ from atcfuse.safety import Shapes, precision_lost
 
 FORWARD_DEPTH = 12
 FORWARD_VALUES = 256
+NEAR = 4
+"""So many nodes of a fragment in their place are no coincidence."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,29 @@ class RuleFinder:
         if fragment is None:
             return nodes
         if fragment.name not in self._fragment_anchors:
-            found = {n.index: self._results(fragment, n) for n in nodes}
-            # A value inside a larger occurrence of the same fragment is a part of it, not an anchor of its own.
-            inner = {m for i, results in found.items() for r in results for m in r.members if m != i}
-            self._fragment_anchors[fragment.name] = [n for n in nodes if found[n.index] and n.index not in inner]
+            self._fragment_anchors[fragment.name] = self._occurrences(fragment, nodes)
         return self._fragment_anchors[fragment.name]
+
+    def _occurrences(self, fragment: Fragment, nodes: list[Node]) -> list[Node]:
+        """The nodes on which a fragment is found, and those on which so much of it is that the rest needs a reason."""
+        found = {n.index: self._results(fragment, n) for n in nodes}
+        near = {n.index for n in nodes if not found[n.index] and self._is_near(fragment, n)}
+        # A value inside a larger occurrence of the same fragment is a part of it, not an anchor of its own.
+        inner = {m for i, results in found.items() for r in results for m in r.members if m != i}
+        inner |= {i for i in near if any(r.index in near for o in self.scope.nodes[i].outputs for r in self._readers(o))}
+        return [n for n in nodes if (found[n.index] or n.index in near) and n.index not in inner]
+
+    def _readers(self, value: str) -> list[Node]:
+        return self.scope.consumers.get(value, []) if value else []
+
+    def _is_near(self, fragment: Fragment, node: Node) -> bool:
+        """Whether a fragment was nearly found: it is that very operator, or several nodes of it are there."""
+        failure = self.matcher.fragment(fragment, node.outputs[0])[1]
+        if failure is None:
+            return False
+        if failure.code == "ATF310":
+            return failure.depth >= NEAR
+        return failure.depth >= NEAR - 1 or (failure.code == "ATF311" and failure.where == node.name)
 
     def _anchor(
         self, rule: Rule, step: Step, node: Node, frame: Frame
@@ -110,7 +130,7 @@ class RuleFinder:
             refusal = Refusal("ATF316", "too many ways to read this subgraph; it was given up", node.name)
             return refusal, recognised
         if not anchored:
-            return None
+            return None if matcher.best is None else (matcher.best, recognised)
         return matcher.best or Refusal("ATF310", "the pattern does not occur here", node.name), recognised
 
     def _roots(self, rule: Rule, left: list[Output], state: State, frame: Frame, after: int) -> Iterator[State]:
