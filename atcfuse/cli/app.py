@@ -14,11 +14,11 @@ import click
 
 from atcfuse import __version__
 from atcfuse.cli import console
-from atcfuse.diagnostics import AtcfuseError, Diagnostic, error
+from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, did_you_mean, error
 
 COMMANDS = ("optimize", "check", "explain", "verify", "diff", "rules", "kernels", "switches", "restore")
 TRACEBACK_VARIABLE = "ATCFUSE_TRACEBACK"
-INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141
+INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 1
 
 
 class _Commands(click.Group):
@@ -33,10 +33,19 @@ class _Commands(click.Group):
         command: click.Command = import_module(f"atcfuse.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            hint = did_you_mean(name, COMMANDS) or f"the commands are {', '.join(COMMANDS)}"
+            raise UsageError(error("ATF131", f"there is no command {name!r}", hint=hint))
+        return super().resolve_command(ctx, args)
+
 
 @click.group(
     cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed or a gate not met, 2 wrong usage.",
 )
 @click.version_option(__version__, prog_name="atcfuse", message="%(prog)s %(version)s")
@@ -66,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
         console.note("interrupted; nothing was left half-written")
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit; there is nobody left to read it.
+        # What click does while a command runs. Python flushes stdout once more at exit: nobody is left to read it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as exc:

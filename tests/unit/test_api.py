@@ -1,0 +1,145 @@
+"""The Python API: models in memory, paths and graphsurgeon graphs; what changes and what does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+
+import atcfuse
+from atcfuse.api import default_output, optimize_file, report_files
+from atcfuse.diagnostics import AtcfuseError, UsageError
+from atcfuse.report import validate
+
+SAMPLE = Path(__file__).parents[2] / "sample_models" / "bert_ts11_fp32_dynamic.onnx"
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    monkeypatch.delenv("GF_AUTOFUSION_DEBUG", raising=False)
+    monkeypatch.delenv("GF_AUTOFUSION_DISABLE", raising=False)
+
+
+def _fused(model: onnx.ModelProto) -> list[str]:
+    return sorted(n.op_type for n in model.graph.node if n.op_type.startswith("Fused"))
+
+
+def test_a_model_in_memory_is_not_changed():
+    model = onnx.load(SAMPLE)
+    before = model.SerializeToString()
+    result = atcfuse.optimize(model)
+    assert model.SerializeToString() == before
+    assert _fused(result.model) == ["FusedAttention"] * 2 + ["FusedLayerNormQKV"] * 2
+    assert result.graph is None
+
+
+def test_a_path_and_its_model_give_the_same():
+    by_path = atcfuse.optimize(SAMPLE, dialect="portable")
+    by_text = atcfuse.optimize(str(SAMPLE), dialect="portable")
+    by_model = atcfuse.optimize(onnx.load(SAMPLE), dialect="portable")
+    assert by_path.model.SerializeToString() == by_model.model.SerializeToString() == by_text.model.SerializeToString()
+    assert by_path.report["model"]["sha256"] is not None
+    assert by_model.report["model"]["sha256"] is None
+
+
+def test_options_and_overrides_say_the_same(tmp_path):
+    options = atcfuse.Options(dialect="portable", soc="Ascend310P3", assume={"batch": 2})
+    one = atcfuse.optimize(SAMPLE, options)
+    two = atcfuse.optimize(SAMPLE, dialect="portable", soc="Ascend310P3", assume={"batch": 2})
+    assert one.report == two.report
+    assert (one.report["soc"], one.report["dialect"]) == ("Ascend310P3", "portable")
+    assert one.report["summary"]["assumed_dims"]["batch"] == 2
+
+
+def test_paths_in_options_may_be_text(tmp_path):
+    switches = tmp_path / "sw.json"
+    switches.write_text('{"Switch": {"GraphFusion": {"ALL": "off"}}}')
+    result = atcfuse.optimize(SAMPLE, switch_file=str(switches))
+    assert result.report["fusions"] == []
+    assert "ATF273" in {d.code for d in result.diagnostics}
+    with pytest.raises(AtcfuseError, match="ATF200"):
+        atcfuse.optimize(SAMPLE, rules=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("wrong", "code"), [({"soc": "Ascend999"}, "ATF130"), ({"dialect": "atcflat"}, "ATF150")])
+def test_a_name_that_does_not_exist_is_refused(wrong, code):
+    with pytest.raises(UsageError, match=code):
+        atcfuse.optimize(SAMPLE, **wrong)
+
+
+def test_what_is_no_option_or_no_model_is_a_type_error():
+    with pytest.raises(TypeError, match="dialekt"):
+        atcfuse.optimize(SAMPLE, dialekt="atc")
+    with pytest.raises(TypeError, match="found int"):
+        atcfuse.optimize(3)
+
+
+def _run(model: onnx.ModelProto) -> list[np.ndarray]:
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    ids = np.arange(12, dtype=np.int64).reshape(2, 6)
+    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    return session.run(None, feeds)
+
+
+def test_a_graphsurgeon_graph_comes_back_as_one():
+    graph = gs.import_onnx(onnx.load(SAMPLE))
+    nodes = len(graph.nodes)
+    result = atcfuse.optimize(graph, dialect="portable")
+    assert len(graph.nodes) == nodes
+    assert isinstance(result.graph, gs.Graph)
+    fused = [node for node in result.graph.nodes if node.op.startswith("Fused")]
+    assert sorted(node.op for node in fused) == _fused(result.model)
+    assert {node.domain for node in fused} == {"atcfuse"}
+    assert not result.graph.functions
+    for wanted, got in zip(_run(onnx.load(SAMPLE)), _run(result.model), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=2e-5)
+
+
+def test_a_graph_that_graphsurgeon_cannot_export_has_a_code():
+    x = gs.Variable("x")  # without a dtype it can be no graph input
+    graph = gs.Graph([gs.Node("Relu", inputs=[x], outputs=[gs.Variable("y")])], inputs=[x], outputs=[])
+    with pytest.raises(AtcfuseError, match="ATF136"):
+        atcfuse.optimize(graph)
+
+
+def test_reports_fulfil_their_contract(tmp_path):
+    assert validate(optimize_file(SAMPLE, tmp_path / "o.onnx").report) == []
+
+
+def test_a_file_result_names_what_is_in_place(tmp_path):
+    result = optimize_file(SAMPLE, tmp_path / "o.onnx")
+    assert not result.failed
+    assert set(result.written) == set(tmp_path.iterdir())
+    assert result.written[0] == tmp_path / "o.onnx"
+    dry = optimize_file(SAMPLE, tmp_path / "p.onnx", dry_run=True)
+    assert dry.written == ()
+    assert set(result.written) == set(tmp_path.iterdir())
+
+
+def test_default_names():
+    assert default_output(Path("a/bert.onnx")) == Path("a/bert.fused.onnx")
+    assert default_output(Path("a/bert")) == Path("a/bert.fused.onnx")
+    beside = (Path("a/o.report.json"), Path("a/o.report.md"))
+    assert report_files(Path("a/o.onnx")) == beside
+    assert report_files(Path("a/o.onnx"), Path("r.json")) == (Path("r.json"),)
+    assert report_files(Path("a/o.onnx"), Path("r")) == (Path("r/report.json"), Path("r/report.md"))
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, atcfuse; atcfuse.Options; print({'onnx', 'numpy', 'onnxruntime'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_what_the_package_exports():
+    assert set(atcfuse.__all__) <= set(dir(atcfuse))
+    assert all(getattr(atcfuse, name) for name in atcfuse.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        atcfuse.nothing  # noqa: B018
