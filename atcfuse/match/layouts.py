@@ -155,7 +155,8 @@ def _at_split(
             return found
         attributes[f"{name}_layout"], attributes[f"{name}_offset"], readable[name], groups[name] = found
     if groups["k"] != groups["v"] or not isinstance(groups["k"], int):
-        return Blame("v", Refusal("ATF315", "keys and values repeat their heads differently", str(operands["v"].value)))
+        name = _more_grouped(groups["k"], groups["v"])
+        return Blame(name, Refusal("ATF315", "keys and values repeat their heads differently", str(operands[name].value)))
     attributes["num_kv_heads"] = heads // groups["k"]
     blame = _unreadable(readable, batch, sizes, operands)
     if blame is not None:
@@ -165,6 +166,11 @@ def _at_split(
         return Blame("out", Refusal("ATF315", "the result is rearranged in a way no layout names", str(out.value)))
     attributes["out_layout"] = text
     return Layouts(attributes, batch, heads, sizes["S"], sizes["L"])
+
+
+def _more_grouped(k: Dim, v: Dim) -> str:
+    """The operand whose heads are read by larger groups: read less deep, its heads come repeated already."""
+    return "k" if isinstance(k, int) and isinstance(v, int) and k > v else "v"
 
 
 def _operand_layout(
