@@ -55,7 +55,7 @@ def score_steps(signature: Signature) -> dict[str, Any]:
 
     `halved` tells that scores are halved (exactly) so that the lowest float can stand for -inf beside finite scores of
     nearly that size; `empty_rows` that rows of nothing but -inf can occur; `skips` that tiles behind the causal
-    diagonal may be left out, which is exact only while they are -inf.
+    diagonal may be left out, which is exact only while they are -inf; `minus_infinity` that -inf is left at the end.
     """
     has_bias, has_mask = signature.has("bias"), signature.has("mask")
     fill, floor = signature.number("mask_fill"), signature.number("floor")
@@ -68,7 +68,7 @@ def score_steps(signature: Signature) -> dict[str, Any]:
         "scale": signature.number("scale"),
         "softcap": signature.number("softcap"),
         "fill": fill,
-        "fill_text": ("kMinusInfinity" if unbounded else "kLowest") if fill == -math.inf else c_float(fill),
+        "fill_text": "kMinusInfinity" if fill == -math.inf else c_float(fill),
         "floor": floor,
         "has_floor": not unbounded,
         "keeps": signature.integer("mask_keeps"),
@@ -77,6 +77,7 @@ def score_steps(signature: Signature) -> dict[str, Any]:
         "causal": causal,
         "skips": causal != "none" and unbounded,
         "halved": wide_bias or bool(deep),
+        "uses_infinity": minus_infinity,
         "minus_infinity": minus_infinity and unbounded,
         "empty_rows": unbounded and (has_bias or causal == "bottom_right" or (has_mask and fill == -math.inf)),
         "empty_is_zero": signature.text("masked_rows") == "zero",
