@@ -41,7 +41,7 @@ def arrange(scope: Scope, rule: Rule, state: State) -> Arranged | Refusal:
     state = State(state.env, _without_shared_noops(scope, state.members), state.labels)
     outputs = _outputs(scope, rule, state)
     survivors = [str(v) for n, v in state.env.items() if n in rule.inputs and isinstance(v, Value)]
-    violation, shapes = safety.check(scope, state.members, outputs, survivors, _needed(scope, state))
+    violation, shapes = safety.check(scope, state.members, outputs, survivors, _needed(scope, rule, state))
     if violation is not None:
         return Refusal(violation.code, violation.reason, violation.value)
     return Arranged(state.env, state.members, outputs, shapes)
@@ -57,14 +57,15 @@ def _without_shared_noops(scope: Scope, members: frozenset[int]) -> frozenset[in
     return frozenset(kept)
 
 
-def _needed(scope: Scope, state: State) -> frozenset[str]:
-    """The values from outside that the fused node may read: everything bound that no member makes."""
+def _needed(scope: Scope, rule: Rule, state: State) -> frozenset[str]:
+    """The values that the fused node may read: everything bound that no member makes, and all that `replace` names."""
+    called = rule.replace.names()
     found: set[str] = set()
-    for bound in state.env.values():
+    for bound_name, bound in state.env.items():
         for item in bound if isinstance(bound, list) else (bound,):
             name = item.value if isinstance(item, Aligned) else item if isinstance(item, Value) else ""
             node = scope.producers.get(str(name))
-            if name and (node is None or node.index not in state.members):
+            if name and (bound_name in called or node is None or node.index not in state.members):
                 found.add(str(name))
     return frozenset(found)
 
@@ -122,7 +123,7 @@ class _Joint:
             return layouts
         members = self.state.members.union(*(link.members for link in chosen.values()), out.members)
         survivors = [str(link.value) for link in chosen.values()]
-        needed = _needed(self.scope, self.state) | {str(link.value) for link in chosen.values()}
+        needed = _needed(self.scope, self.rule, self.state) | {str(link.value) for link in chosen.values()}
         violation, shapes = safety.check(self.scope, members, [str(out.value)], survivors, needed)
         if violation is not None:
             return self._blame(violation)
