@@ -11,7 +11,7 @@ from atcfuse.graph.constants import tensor_fact
 from atcfuse.graph.dims import Dim, parse_dim_param, symbol, symbols
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import STANDARD, Model, Node, Scope
-from atcfuse.graph.infer import casts, control, create, elementwise, indexing, layers, linear, reduce, spatial, views
+from atcfuse.graph.infer import casts, control, create, elementwise, fused, indexing, layers, linear, reduce, spatial, views
 from atcfuse.graph.infer.aliases import ALIASES
 from atcfuse.graph.infer.call import Call, MalformedNodeError, value_symbol
 
@@ -32,6 +32,7 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     **spatial.OPERATORS,
     **layers.OPERATORS,
     **control.OPERATORS,
+    **fused.OPERATORS,
 }
 """The evaluation function of every operator that is known; it gives the facts of the first outputs, or of all."""
 
@@ -48,7 +49,8 @@ class Evaluator:
     def __init__(self, model: Model, known: Mapping[str, Mapping[str, Fact]] | None = None) -> None:
         self.model = model
         self.known = known or {}
-        self.local = {_operator(f.domain, f.name) for f in model.proto.functions}
+        own = (_operator(f.domain, f.name) for f in model.proto.functions)
+        self.local = {name for name in own if name not in fused.OPERATORS}
         self.taken: set[str] = set()
         self.parameters: set[str] = set()
         self.hints: dict[int, dict[str, ValueInfoProto]] = {}
