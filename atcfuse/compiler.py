@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse import account
+from atcfuse.codegen import refusal_of
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.kernel import KernelSpec, load_kernels
 from atcfuse.loader import load_rules
-from atcfuse.match.find import NearMiss, RuleFinder
+from atcfuse.match.find import Match, NearMiss, RuleFinder
 from atcfuse.match.heads import Heads
 from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.options import Options
 from atcfuse.resources import data_folder
-from atcfuse.rewrite import Fusion, plan, prepare
+from atcfuse.rewrite import Fusion, operand_types, plan, prepare
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.select import select
 from atcfuse.switches import NO_SWITCHES, Switches, read_switches
@@ -186,11 +187,21 @@ def _one_rule(
     found.matched[rule.name] = found.matched.get(rule.name, 0) + len(matches)
     off = tools.why_off(rule)
     for match in matches:
-        ready = off or prepare(match, tools.kernels[rule.kernel])
+        ready = off or _ready(match, tools)
         if isinstance(ready, Refusal):
             kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
         else:
             fusions.append(ready)
+
+
+def _ready(match: Match, tools: Toolbox) -> Fusion | Refusal:
+    """The fusion a match asks for, where its operator and a kernel for the chip can do it."""
+    fusion = prepare(match, tools.kernels[match.rule.kernel])
+    if isinstance(fusion, Refusal) or not tools.options.kernels:
+        return fusion
+    dtypes = operand_types(fusion, tools.options.precision_mode)
+    reason = refusal_of(fusion.spec, fusion.attributes, dtypes, tools.options.soc)
+    return fusion if reason is None else Refusal("ATF324", reason, match.anchor.name, len(match.members) + 200)
 
 
 def _missed(miss: NearMiss) -> Kept:

@@ -58,12 +58,17 @@ def render(spec: KernelSpec, signature: Signature) -> str:
         domain=DOMAIN,
         opset=signature.opset,
         overload=signature.overload,
-        attribute_names=", ".join(attributes),
+        attribute_names=", ".join(_written_names(spec)),
         inputs=formals,
         outputs=list(signature.outputs),
         types=types,
         w=Writer(signature.opset),
     )
+
+
+def _written_names(spec: KernelSpec) -> list[str]:
+    """The attributes that a node carries: floats also as exact text."""
+    return [name for a in spec.attributes for name in ([a.name, f"{a.name}_hex"] if a.kind == "float" else [a.name])]
 
 
 @lru_cache(maxsize=64)

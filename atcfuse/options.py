@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from atcfuse.diagnostics import UsageError, did_you_mean, error
+from atcfuse.precision import DEFAULT_MODE
 
 Dialect = Literal["atc", "atc-flat", "portable"]
 DIALECTS: tuple[Dialect, ...] = ("atc", "atc-flat", "portable")
@@ -18,7 +19,10 @@ DISABLE_VARIABLE = "GF_AUTOFUSION_DISABLE"
 
 @dataclass(frozen=True)
 class Options:
-    """Options of `optimize`; the defaults are those of the command line."""
+    """Options of `optimize`; the defaults are those of the command line.
+
+    With `kernels` a subgraph is only fused where a kernel can be generated for `soc` under `precision_mode`.
+    """
 
     switch_file: Path | None = None
     soc: str = "Ascend910B1"
@@ -27,6 +31,8 @@ class Options:
     assume: Mapping[str, int] = field(default_factory=dict)
     keep_all: bool = False
     disabled: frozenset[str] = frozenset()
+    kernels: bool = True
+    precision_mode: str = DEFAULT_MODE
 
 
 def with_environment(options: Options, environment: Mapping[str, str] | None = None) -> Options:

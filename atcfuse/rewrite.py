@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from atcfuse.match.functions import functions_for
 from atcfuse.match.typing import type_name
 from atcfuse.match.values import Built, Refusal, Value
 from atcfuse.meaning import Signature, signature_of
+from atcfuse.precision import compute_type
 from atcfuse.safety import Extent
 
 
@@ -112,6 +115,34 @@ def _output_names(match: Match, spec: KernelSpec) -> list[str]:
     return names + [o.name for o in spec.outputs[-1:]] * (len(match.outputs) - len(required))
 
 
+def operand_types(fusion: Fusion, precision_mode: str) -> dict[str, int]:
+    """The element types in which the operands reach the kernel, by the kernel's names; outputs are typed like x or q."""
+    types = dict(fusion.signature.inputs)
+    first = next(iter(types.values()))
+    types.update(dict.fromkeys(fusion.signature.outputs, first))
+    return {name: compute_type(dtype, precision_mode) for name, dtype in types.items()}
+
+
+def _written(spec: KernelSpec, attributes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The attributes as the node carries them: every float also as exact text.
+
+    ATC hands attributes to a plugin as JSON with six digits; the text next to it keeps the number.
+    """
+    written: list[tuple[str, Any]] = []
+    for attribute in spec.attributes:
+        value = attributes[attribute.name]
+        written.append((attribute.name, value))
+        if attribute.kind == "float":
+            written.append((f"{attribute.name}_hex", float.hex(_float32(value))))
+    return tuple(written)
+
+
+def _float32(value: float) -> float:
+    if math.isinf(value):
+        return value
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
 def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replacement, str]:
     """The replacement that carries a fusion out, and the fused node's name.
 
@@ -127,7 +158,7 @@ def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replac
             name,
             tuple(inputs),
             match.outputs,
-            tuple(fusion.attributes.items()),
+            _written(fusion.spec, fusion.attributes),
             DOMAIN,
             fusion.signature.overload,
             match.anchor.index,
