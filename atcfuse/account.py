@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import atcfuse
+from atcfuse.codegen import render_kernel
 from atcfuse.diagnostics import Diagnostic
+from atcfuse.estimate import estimate
 from atcfuse.graph.index import Model
 from atcfuse.graph.traffic import Kind, Sizes, Traffic, element_bits, kinds, measure, node_bytes
 from atcfuse.hints import hint_for
 from atcfuse.kernel import DOMAIN
 from atcfuse.match.values import Built
+from atcfuse.options import Options
+from atcfuse.rewrite import operand_shape, operand_types
 from atcfuse.switches import explain_switch
 
 if TYPE_CHECKING:
@@ -60,7 +64,8 @@ def document(
     """The report document of design §7."""
     after = measure(model.main, start.sizes)
     counted: dict[int, dict[int, Kind]] = {}
-    fusions = [_fusion(f, n, start.sizes, counted) for f, n in findings.fusions]
+    kernels = _Kernels(start.sizes, tools.options)
+    fusions = [_fusion(f, n, start.sizes, counted, kernels) for f, n in findings.fusions]
     effects: dict[str, int] = {}
     for fusion, _ in findings.fusions:
         effects[fusion.match.rule.name] = effects.get(fusion.match.rule.name, 0) + 1
@@ -109,7 +114,9 @@ def _summary(start: Before, after: Traffic, model: Model) -> dict[str, Any]:
     }
 
 
-def _fusion(fusion: Fusion, name: str, sizes: Sizes, counted: dict[int, dict[int, Kind]]) -> dict[str, Any]:
+def _fusion(
+    fusion: Fusion, name: str, sizes: Sizes, counted: dict[int, dict[int, Kind]], kernels: _Kernels
+) -> dict[str, Any]:
     match, scope = fusion.match, fusion.match.scope
     kind = counted.setdefault(id(scope), {})
     if not kind:
@@ -130,7 +137,43 @@ def _fusion(fusion: Fusion, name: str, sizes: Sizes, counted: dict[int, dict[int
         "ddr_bytes_saved": moved - node_bytes(scope, [*read, *match.outputs], sizes, unsized),
         "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
         "diagnostics": [],
+        **kernels.describe(fusion),
     }
+
+
+class _Kernels:
+    """Names and figures of generated kernels; layers that are alike are worked out once."""
+
+    def __init__(self, sizes: Sizes, options: Options) -> None:
+        self._sizes, self._options = sizes, options
+        self._names: dict[str, str] = {}
+        self._figures: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], dict[str, Any]] = {}
+
+    def describe(self, fusion: Fusion) -> dict[str, Any]:
+        """Name, tiling, bytes and on-chip use of a fusion's kernel for the assumed sizes."""
+        if not self._options.kernels:
+            return {}
+        dtypes = operand_types(fusion, self._options.precision_mode)
+        key = fusion.signature.overload
+        if key not in self._names:
+            kernel = render_kernel(fusion.spec, fusion.attributes, dtypes, self._options.soc)
+            self._names[key] = kernel.op_type
+        shapes = self._shapes(fusion)
+        alike = (key, tuple(shapes.items()))
+        if alike not in self._figures:
+            found = estimate(fusion.spec, fusion.attributes, dtypes, self._options.soc, shapes)
+            refused = {"tiling": {}, "kernel_note": found}
+            self._figures[alike] = refused if isinstance(found, str) else found.as_dict()
+        return {"kernel": self._names[key], **self._figures[alike]}
+
+    def _shapes(self, fusion: Fusion) -> dict[str, tuple[int, ...]]:
+        scope = fusion.match.scope
+        given = zip(fusion.spec.inputs, fusion.inputs, strict=False)
+        return {
+            operand.name: tuple(self._sizes.number(d) for d in operand_shape(scope, value))
+            for operand, value in given
+            if value is not None
+        }
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From a match to what replaces it: the fused node, the standard nodes beside it, rewritten shapes. Plans, edits nothing."""
+"""From a match to what replaces it: fused node, standard nodes beside it, rewritten shapes. Plans, edits nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from atcfuse.expr import Expr, evaluate, proved
+from atcfuse.graph.dims import Dim, broadcast, divide
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Scope
 from atcfuse.graph.schema import signature
@@ -115,8 +117,27 @@ def _output_names(match: Match, spec: KernelSpec) -> list[str]:
     return names + [o.name for o in spec.outputs[-1:]] * (len(match.outputs) - len(required))
 
 
+def operand_shape(scope: Scope, value: Value | Built) -> tuple[Dim, ...]:
+    """The shape in which an operand reaches the fused node; () where the rank is not known."""
+    if isinstance(value, Value):
+        return scope.fact(str(value)).shape or ()
+    shapes = [operand_shape(scope, v) for v in value.inputs if isinstance(v, (Value, Built))]
+    settings = dict(value.attributes)
+    if value.op == "Unsqueeze":
+        (axis,) = settings["axes"]
+        return (*shapes[0][:axis], 1, *shapes[0][axis:])
+    if value.op == "Squeeze":
+        return tuple(d for i, d in enumerate(shapes[0]) if i not in settings["axes"])
+    if value.op == "Reshape":
+        heads = settings["shape"][1]
+        return (divide(shapes[0][1], heads) or 1, heads, *shapes[0][2:])
+    rank = max(len(s) for s in shapes)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    return tuple(reduce(broadcast, dims) for dims in zip(*padded, strict=True))
+
+
 def operand_types(fusion: Fusion, precision_mode: str) -> dict[str, int]:
-    """The element types in which the operands reach the kernel, by the kernel's names; outputs are typed like x or q."""
+    """The element types in which operands reach the kernel, by the kernel's names; outputs are typed like x or q."""
     types = dict(fusion.signature.inputs)
     first = next(iter(types.values()))
     types.update(dict.fromkeys(fusion.signature.outputs, first))
