@@ -162,7 +162,7 @@ class _Kernels:
         alike = (key, tuple(shapes.items()))
         if alike not in self._figures:
             found = estimate(fusion.spec, fusion.attributes, dtypes, self._options.soc, shapes)
-            refused = {"tiling": {}, "kernel_note": found}
+            refused: dict[str, Any] = {"tiling": {}, "kernel_note": found}
             self._figures[alike] = refused if isinstance(found, str) else found.as_dict()
         return {"kernel": self._names[key], **self._figures[alike]}
 
