@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
 @click.option("--dialect", default="atc", show_default=True, help="atc, atc-flat or portable.")
 @click.option("--report", type=console.FILE, metavar="DIR|FILE.json", help="Where reports go.  [default: beside OUT]")
-@click.option("--no-kernels", is_flag=True, help="Write no operator project.")
+@click.option("--no-kernels", is_flag=True, help="Write no operator project, and fuse also what has no kernel.")
+@click.option("--precision-mode", default="force_fp16", show_default=True, help="The one that ATC is called with.")
 @click.option("--verify", is_flag=True, help="Run both models and write nothing if they differ.")
 @click.option("--assume", default="", metavar="NAME=SIZE,…", help="Sizes of dynamic dims, for the report's figures.")
 @click.option("--dry-run", is_flag=True, help="Write nothing, only report.")
@@ -59,6 +60,7 @@ def command(model: Path, **given: Any) -> int:
 
 def _options(given: dict[str, Any]) -> Options:
     from atcfuse.options import Options, parse_assumed, parse_dialect
+    from atcfuse.precision import parse_precision_mode
 
     return Options(
         switch_file=given["switch_file"],
@@ -66,6 +68,8 @@ def _options(given: dict[str, Any]) -> Options:
         rules=given["rules"],
         dialect=parse_dialect(given["dialect"]),
         assume=parse_assumed(given["assume"]),
+        kernels=not given["no_kernels"],
+        precision_mode=parse_precision_mode(given["precision_mode"]),
     )
 
 
