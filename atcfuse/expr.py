@@ -114,6 +114,16 @@ def proved(value: Any) -> bool:
     return value is True or (isinstance(value, int) and not isinstance(value, bool) and value != 0)
 
 
+def _truth(value: Any) -> bool | None:
+    """Whether a number is other than 0; None where that is open, and for everything that is no number."""
+    if value is None or isinstance(value, (int, float)):
+        return None if value is None else value != 0
+    if isinstance(value, (str, list, tuple)):
+        return None
+    found = _never_equal(value, 0)
+    return None if found is None else not found
+
+
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
 }  # fmt: skip
@@ -146,27 +156,26 @@ class _Evaluator:
     _tuple = _list
 
     def _ifexp(self, node: ast.IfExp) -> Any:
-        test = self.value(node.test)
-        if test is None:
-            return None
-        return self.value(node.body if proved(test) else node.orelse)
+        test = _truth(self.value(node.test))
+        return None if test is None else self.value(node.body if test else node.orelse)
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         operand = self.value(node.operand)
-        if operand is None:
-            return None
         if isinstance(node.op, ast.Not):
-            return not proved(operand)
+            truth = _truth(operand)
+            return None if truth is None else not truth
+        if operand is None or isinstance(operand, (str, list, tuple)):
+            return None
         return -operand if isinstance(node.op, ast.USub) else operand
 
     def _boolop(self, node: ast.BoolOp) -> bool | None:
         stop = isinstance(node.op, ast.Or)
         unknown = False
         for part in node.values:
-            value = self.value(part)
-            if value is None:
+            truth = _truth(self.value(part))
+            if truth is None:
                 unknown = True
-            elif proved(value) == stop:
+            elif truth == stop:
                 return stop
         return None if unknown else not stop
 
