@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from atcfuse.graph.constants import NUMPY_TYPES
-from atcfuse.graph.dims import Dim, Poly, as_symbol, is_nonnegative, is_positive, proves_at_most
+from atcfuse.graph.dims import Dim, Poly, is_nonnegative, is_positive, proves_at_most
 from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.infer.arithmetic import LARGE, representable
+from atcfuse.match.validity import cut_off
 
 Shape = tuple[Dim, ...]
 Slopes = tuple[int, ...]
@@ -54,16 +55,8 @@ Known = Ramp | Band
 
 
 def stretches_not(size: Dim, against: Dim) -> bool:
-    """Whether an extent that broadcasts against another one is that one, in a valid model.
-
-    min(n, c) with a number c >= 2 is n or differs from n without being 1, which does not broadcast.
-    """
-    if size == against:
-        return True
-    atom = as_symbol(size)
-    if atom is None or atom.op != "min" or against not in atom.args:
-        return False
-    return all(arg == against or (isinstance(arg, int) and arg >= 2) for arg in atom.args)
+    """Whether an extent that broadcasts against another one is that one, in a valid model."""
+    return size == against or cut_off(size, against) is not None
 
 
 def uniform(shape: Shape, number: Dim | float, dtype: int) -> Known | None:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from atcfuse.graph.dims import Dim, proves_at_most
-from atcfuse.match.bands import Band, stretches_not
+from atcfuse.match.bands import Band
 from atcfuse.match.indexed import Bands
+from atcfuse.match.validity import implied
 from atcfuse.match.values import Built
 
 NONE, TOP_LEFT, BOTTOM_RIGHT = "none", "top_left", "bottom_right"
@@ -66,12 +67,11 @@ def _triangle(known: object, extents: Sequence[Dim]) -> str:
     """The alignment of a Band that is constant on both sides of a diagonal of the scores' last two axes."""
     if not isinstance(known, Band) or known.slopes[-2:] != (1, -1) or any(known.slopes[:-2]):
         return NONE
-    if not all(map(stretches_not, known.shape[-2:], extents)):
-        return NONE
     queries, keys = extents
-    if known.start == 0:
-        return TOP_LEFT
-    return BOTTOM_RIGHT if known.start == keys - queries else NONE
+    rows, columns, start = implied((*known.shape[-2:], known.start), known.shape, extents)
+    if (rows, columns) != (queries, keys) or start not in (0, keys - queries):
+        return NONE
+    return TOP_LEFT if start == 0 else BOTTOM_RIGHT
 
 
 def _rows_keep_a_key(kind: str, extents: Sequence[Dim]) -> bool:

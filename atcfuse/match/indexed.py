@@ -128,6 +128,18 @@ def _range(bands: Bands, node: Node, shape: Shape, depth: int) -> Known | None:
     return Ramp(shape, (step,), start) if start is not None and isinstance(step, int) else None
 
 
+def _cumulated(bands: Bands, node: Node, shape: Shape, depth: int) -> Known | None:
+    """CumSum of equal integers, which is how Keras counts rows and columns."""
+    source, axis = bands.of(node.inputs[0], depth), bands.scope.fact(node.input(1)).integer
+    ramp = None if source is None else as_ramp(source)
+    if ramp is None or any(ramp.slopes) or not isinstance(ramp.start, int) or not isinstance(axis, int):
+        return None
+    if node.attributes.get("reverse", 0) or bands.scope.fact(node.outputs[0]).dtype not in (INT32, INT64):
+        return None
+    slopes = tuple(ramp.start if at == axis % len(shape) else 0 for at in range(len(shape)))
+    return Ramp(shape, slopes, 0 if node.attributes.get("exclusive", 0) else ramp.start)
+
+
 def _trilu(bands: Bands, node: Node, shape: Shape, depth: int) -> Known | None:
     source = bands.of(node.inputs[0], depth)
     diagonal = bands.scope.fact(node.input(1)).integer if node.input(1) else 0
@@ -227,6 +239,7 @@ _OPERATORS: dict[str, Rule] = {
     **dict.fromkeys(("Cast", "CastLike"), _cast),
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), _rearranged),
     "Range": _range,
+    "CumSum": _cumulated,
     "Trilu": _trilu,
     "Transpose": _transposed,
     "Expand": _expanded,

@@ -8,6 +8,7 @@ from atcfuse.graph.dims import Dim, as_symbol, divide
 from atcfuse.graph.index import Scope
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Layouts
+from atcfuse.match.validity import implied
 from atcfuse.match.values import Built, Refusal, Value
 
 
@@ -31,8 +32,9 @@ def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) 
     if len(item.extent) > len(item.shape):
         return Refusal("ATF313", "the mask has more dims than the scores", item.value)
     # The key axis cannot grow when K and V agree on its length: probabilities times V fixes it.
-    for back in range(1, len(item.extent) + 1):
-        size, against = item.extent[-back], item.shape[-back]
+    extent = implied(item.extent, item.extent, item.shape)
+    for back in range(1, len(extent) + 1):
+        size, against = extent[-back], item.shape[-back]
         if not _fits(size, against) and not (back == 1 and keys_agree):
             reason = f"the mask must not make the scores larger: {size} against {against}"
             return Refusal("ATF313", reason, item.value)
