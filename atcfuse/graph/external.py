@@ -224,13 +224,13 @@ def _same_content(one: Path, other: Path) -> bool:
 
 
 def _place(origin: Path, staged: Path, target: Path, progress: Progress | None) -> None:
-    """A hard link where the filesystem allows one, else a reflink, else a copy that keeps holes."""
-    try:
-        os.link(origin, staged)
-    except OSError:  # another filesystem, or links are not allowed there
-        with writing(target), create(staged) as stream, _reading(origin), origin.open("rb") as source:
-            if not _reflink(source, stream):
-                _copy(source, stream, target, progress)
+    """A reflink where the filesystem has them, else a copy that keeps holes.
+
+    Never a hard link: onnx refuses external data with more than one link, in the copy and in the original alike.
+    """
+    with writing(target), create(staged) as stream, _reading(origin), origin.open("rb") as source:
+        if not _reflink(source, stream):
+            _copy(source, stream, target, progress)
 
 
 def _reflink(source: BinaryIO, stream: BinaryIO) -> bool:

@@ -111,8 +111,8 @@ def _reshape(scope: Scope, node: Node, view: View, output: str) -> View | None:
 
 
 def _transpose(scope: Scope, node: Node, view: View, output: str) -> View | None:
-    perm = node.attributes.get("perm") or tuple(range(len(view.axes)))[::-1]
-    if sorted(perm) != list(range(len(view.axes))):
+    perm = _int_list(node, "perm") if node.attributes.get("perm") else tuple(range(len(view.axes)))[::-1]
+    if perm is None or sorted(perm) != list(range(len(view.axes))):
         return None
     return View(view.root, view.offset, tuple(view.axes[p] for p in perm))
 
@@ -155,14 +155,23 @@ def _split(scope: Scope, node: Node, view: View, output: str) -> View | None:
     return None
 
 
-def _axis(axis: int, rank: int) -> int | None:
+def _axis(axis: object, rank: int) -> int | None:
+    if not isinstance(axis, int):
+        return None
     axis = axis + rank if axis < 0 else axis
     return axis if 0 <= axis < rank else None
 
 
+def _int_list(node: Node, attribute: str) -> tuple[int, ...] | None:
+    """An attribute that should be a list of integers; None where a malformed model has something else there."""
+    found = node.attributes.get(attribute)
+    whole = isinstance(found, tuple) and all(isinstance(v, int) for v in found)
+    return found if whole else None
+
+
 def _ints(scope: Scope, node: Node, position: int, attribute: str) -> tuple[Dim, ...] | None:
     if attribute in node.attributes:
-        return tuple(node.attributes[attribute])
+        return _int_list(node, attribute)
     name = node.input(position)
     return scope.fact(name).elements if name else None
 
@@ -176,7 +185,7 @@ def _slice(scope: Scope, node: Node, view: View, output: str) -> View | None:
     steps = _ints(scope, node, 4, "steps") or (1,) * len(starts)
     out: View | None = view
     for start, axis, stride_step in zip(starts, axes, steps, strict=False):
-        at = _axis(axis, len(view.axes)) if isinstance(axis, int) else None
+        at = _axis(axis, len(view.axes))
         if out is None or at is None or not isinstance(stride_step, int) or stride_step <= 0:
             return None
         begin = _start(start, product(f for f, _ in view.axes[at]), shape[at])

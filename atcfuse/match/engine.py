@@ -299,7 +299,7 @@ class Matcher:
 
     def _same_parameter(self, node: Node, name: str, expected: Any, found: Any) -> bool:
         if name in ("axis", "axes"):
-            rank = self.scope.fact(node.inputs[0]).rank
+            rank = self.scope.fact(node.input(0)).rank
             wanted = expected if isinstance(expected, tuple) else (expected,)
             have = found if isinstance(found, (tuple, list)) else (found,)
             return _axes(wanted, rank) == _axes(have, rank) and None not in have

@@ -368,20 +368,19 @@ def sums(path: Path) -> list[float]:
     return session.run(None, {"x": np.ones(4, np.float32)})[0].tolist()
 
 
-@pytest.mark.parametrize("way", ["link", "copy"])
-def test_data_comes_along_and_the_result_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_data_comes_along_and_the_result_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, out = data_model(tmp_path / "in"), tmp_path / "out" / "new.onnx"
     out.parent.mkdir()
     seen: list[tuple[Path, int, int]] = []
-    if way == "copy":
-        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(18, "cross-device link")))
-        monkeypatch.setattr(external, "_reflink", lambda *_: False)
+    monkeypatch.setattr(external, "_reflink", lambda *_: False)
     model = store.load(source)
     assert write(model, out, source, progress=lambda *call: seen.append(call)) == ["ATF605"]
     assert {p.name for p in out.parent.iterdir()} == {"new.onnx", "w.bin"}
-    assert os.path.samefile(out.parent / "w.bin", source.parent / "w.bin") is (way == "link")
-    assert seen == ([] if way == "link" else [(out.parent / "w.bin", 20, 20)])
+    assert seen == [(out.parent / "w.bin", 20, 20)]
     assert sums(out) == [1, 2, 3, 4]
+    # onnx refuses external data with several hard links, in the copy and in the original alike.
+    for written in (out, source):
+        assert onnx.load(written).graph.initializer[0].raw_data
     assert [p.key for p in store.load(out).graph.initializer[0].external_data] == ["location", "offset", "length"]
 
 
