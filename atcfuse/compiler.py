@@ -210,8 +210,8 @@ def _missed(miss: NearMiss) -> Kept:
 
 def _lost(loser: Fusion, winner: Fusion) -> Kept:
     reason = f"{winner.match.rule.name} at {winner.match.anchor.name!r} takes some of the same nodes and saves more"
-    match = loser.match
-    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, Refusal("ATF320", reason), match.members)
+    match, refusal = loser.match, Refusal("ATF320", reason)
+    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 
 
 def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:

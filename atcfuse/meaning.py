@@ -108,7 +108,8 @@ class Writer:
 
     def cast(self, result: str, source: str, have: int, want: int) -> str:
         """`source` in another element type."""
-        return f"  {result} = Identity ({source})\n" if have == want else f"  {result} = Cast <to = {want}> ({source})\n"
+        made = "Identity" if have == want else f"Cast <to = {want}>"
+        return f"  {result} = {made} ({source})\n"
 
     def binary(self, op: str, result: str, source: str, value: float) -> str:
         """An element-wise operator with a float32 number on the right."""

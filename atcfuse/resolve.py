@@ -43,7 +43,8 @@ def _rule(rule: Rule, book: RuleBook, kernels: Mapping[str, KernelSpec]) -> None
     for step in (*rule.steps, *rule.context):
         _term(step.term, book)
     if rule.anchor not in steps:
-        raise _error("ATF210", f"the anchor {rule.anchor!r} is no step of the pattern", rule.span, _near(rule.anchor, steps))
+        what = f"the anchor {rule.anchor!r} is no step of the pattern"
+        raise _error("ATF210", what, rule.span, _near(rule.anchor, steps))
     for output in rule.outputs:
         if output.step not in steps:
             raise _error("ATF210", f"the output {output.name!r} is no step of the pattern", rule.replace.span)
@@ -74,7 +75,8 @@ def _replacement(rule: Rule, bound: set[str], kernels: Mapping[str, KernelSpec])
         raise _error("ATF218", f"there is no kernel {rule.kernel!r}", rule.span, _near(rule.kernel, kernels))
     call = rule.replace.tree
     if not isinstance(call, ast.Call) or dotted(call.func) != spec.op:
-        raise _error("ATF215", f"`replace` must make {spec.op}, which the kernel {spec.name} implements", rule.replace.span)
+        what = f"`replace` must make {spec.op}, which the kernel {spec.name} implements"
+        raise _error("ATF215", what, rule.replace.span)
     if len(call.args) > len(spec.inputs):
         raise _error("ATF215", f"{spec.op} has {len(spec.inputs)} inputs, not {len(call.args)}", rule.replace.span)
     given = {k.arg for k in call.keywords if k.arg}

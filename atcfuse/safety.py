@@ -64,7 +64,8 @@ def precision_lost(scope: Scope, members: frozenset[int], types: frozenset[int])
         for value in scope.nodes[index].outputs:
             dtype = scope.fact(value).dtype
             if dtype in _FLOATS and dtype != FLOAT32 and dtype not in types:
-                return Violation("ATF305", value, f'"{value}" is {_FLOATS[dtype]}, which the kernel does not keep inside')
+                reason = f'"{value}" is {_FLOATS[dtype]}, which the kernel does not keep inside'
+                return Violation("ATF305", value, reason)
     return None
 
 
@@ -99,7 +100,7 @@ def _outside_use(
 def _shape_elsewhere(
     scope: Scope, members: frozenset[int], reader: Node, value: str, sources: tuple[Sequence[str], Sequence[str]]
 ) -> tuple[Extent, ...] | None:
-    """Where each extent of the value can be read: in what the set reads, or in what it makes where that closes no loop."""
+    """Where each extent can be read: in what the set reads, or in what it makes where that closes no loop."""
     shape = scope.fact(value).shape
     if shape is None:
         return None

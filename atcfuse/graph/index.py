@@ -77,8 +77,8 @@ def attribute_value(attribute: AttributeProto) -> Any:
 class Scope:
     """The index of one graph: nodes, who makes and who reads each value, constants, nested scopes.
 
-    `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to the nodes with those bodies.
-    `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
+    `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to
+    the nodes with those bodies. `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
     """
 
     def __init__(self, model: Model, graph: onnx.GraphProto, parent: Scope | None, path: str, depth: int) -> None:

@@ -78,7 +78,7 @@ def _kind(scope: Scope, node: Node, host_values: set[str]) -> Kind:
     known = [i in host_values or _is_constant(scope, i) for i in data]
     if data and all(known) and not scope_bodies(scope, node):
         small = all(_is_small(scope.fact(o)) for o in node.outputs if o)
-        if small or all(_is_constant(scope, i) or i in host_values and _is_constant(scope, i) for i in data):
+        if small or all(_is_constant(scope, i) for i in data):
             return "host"
     if node.op in VIEWS:
         return "view"

@@ -96,7 +96,8 @@ class RuleFinder:
         near = {n.index for n in nodes if not found[n.index] and self._is_near(fragment, n)}
         # A value inside a larger occurrence of the same fragment is a part of it, not an anchor of its own.
         inner = {m for i, results in found.items() for r in results for m in r.members if m != i}
-        inner |= {i for i in near if any(r.index in near for o in self.scope.nodes[i].outputs for r in self._readers(o))}
+        made = {i: self.scope.nodes[i].outputs for i in near}
+        inner |= {i for i, outputs in made.items() if any(r.index in near for o in outputs for r in self._readers(o))}
         return [n for n in nodes if (found[n.index] or n.index in near) and n.index not in inner]
 
     def _readers(self, value: str) -> list[Node]:

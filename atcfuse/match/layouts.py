@@ -156,7 +156,8 @@ def _at_split(
         attributes[f"{name}_layout"], attributes[f"{name}_offset"], readable[name], groups[name] = found
     if groups["k"] != groups["v"] or not isinstance(groups["k"], int):
         name = _more_grouped(groups["k"], groups["v"])
-        return Blame(name, Refusal("ATF315", "keys and values repeat their heads differently", str(operands[name].value)))
+        where = str(operands[name].value)
+        return Blame(name, Refusal("ATF315", "keys and values repeat their heads differently", where))
     attributes["num_kv_heads"] = heads // groups["k"]
     blame = _unreadable(readable, batch, sizes, operands)
     if blame is not None:

@@ -11,7 +11,19 @@ from atcfuse.graph.constants import tensor_fact
 from atcfuse.graph.dims import Dim, parse_dim_param, symbol, symbols
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import STANDARD, Model, Node, Scope
-from atcfuse.graph.infer import casts, control, create, elementwise, fused, indexing, layers, linear, reduce, spatial, views
+from atcfuse.graph.infer import (
+    casts,
+    control,
+    create,
+    elementwise,
+    fused,
+    indexing,
+    layers,
+    linear,
+    reduce,
+    spatial,
+    views,
+)
 from atcfuse.graph.infer.aliases import ALIASES
 from atcfuse.graph.infer.call import Call, MalformedNodeError, value_symbol
 

@@ -26,7 +26,7 @@ def attention(call: Call) -> Fact:
     extents = _read(factors, q.shape)
     if extents is None:
         return Fact(q.dtype)
-    dims = {**{"B": 1, "S": 1}, **extents, **out}
+    dims: dict[str, Dim] = {"B": 1, "S": 1, **extents, **out}
     axes = max((f.axis for f in result), default=-1) + 1
     shape = tuple(product(dims[f.letter] for f in result if f.axis == a and f.letter) for a in range(axes))
     return Fact(q.dtype, shape)
