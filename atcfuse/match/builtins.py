@@ -52,7 +52,7 @@ def _merged(matcher: Matcher, term: Call, value: str, state: State, frame: Frame
 
 def _same(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
     for link in reversed(roots(matcher.scope, value, scaling=False)[1:]):
-        if link.view.is_linear():
+        if link.view.is_linear() and product(link.view.shape) == product(link.shape):
             taken = State(state.env, state.members | link.members | passed_noops(matcher.scope, value), state.labels)
             yield from matcher.match(term.args[0], str(link.value), taken, frame)
 

@@ -99,7 +99,9 @@ def _change_constant(m: _Mutation) -> str | None:
     if array.dtype.kind == "f":
         # An infinite number stands for a fill; among the weights of a row it only shows the order of summation.
         infinite = [-np.inf] if array.size == 1 else []
-        flat[at] = m.rng.choice([0.0, 1.0, -1.0, 3.0, *infinite, float(flat[at]) * 1.5, -float(flat[at])])
+        divides = any(n.op_type == "Div" and n.input[1] == tensor.name for n in m.graph.node)
+        nothing = [] if divides else [0.0]
+        flat[at] = m.rng.choice([*nothing, 1.0, -1.0, 3.0, *infinite, float(flat[at]) * 1.5, -float(flat[at])])
     elif array.dtype.kind == "b":
         flat[at] = not flat[at]
     else:

@@ -1,151 +1,113 @@
-"""Dims are exact: whatever an expression simplifies to, it has the value that its parts have."""
+"""Polynomials of dims against plain arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atcfuse.graph import dims
-from atcfuse.graph.dims import Dim, Poly, evaluate, parse_dim_param, symbol
+from atcfuse.graph.dims import Dim, symbol
 
 NAMES = ("a", "b", "c")
-SIGNED = symbol("v", signed=True)
-SIZES = st.fixed_dictionaries({**dict.fromkeys(NAMES, st.integers(0, 6)), "v": st.integers(-6, 6)})
-
-atoms: st.SearchStrategy[Dim] = st.one_of(st.integers(-4, 8), st.sampled_from([*map(symbol, NAMES), SIGNED]))
-
-
-def _combined(inner: st.SearchStrategy[Dim]) -> st.SearchStrategy[Dim]:
-    operations: list[Callable[[Dim, Dim], Dim]] = [
-        lambda a, b: a + b,
-        lambda a, b: a - b,
-        lambda a, b: a * b,
-        dims.minimum,
-        dims.maximum,
-        lambda a, b: dims.floor_divide(a, b if isinstance(b, int) and b else 3),
-    ]
-    return st.builds(lambda f, a, b: f(a, b), st.sampled_from(operations), inner, inner)
+SIZES = st.fixed_dictionaries({name: st.integers(0, 6) for name in NAMES})
+LEAVES = st.one_of(st.integers(-4, 8), st.sampled_from([symbol(n) for n in NAMES]))
+BINARY: dict[str, tuple[Callable[[Dim, Dim], Dim], Callable[[int, int], int]]] = {
+    "+": (lambda a, b: a + b, lambda a, b: a + b),
+    "-": (lambda a, b: a - b, lambda a, b: a - b),
+    "*": (lambda a, b: a * b, lambda a, b: a * b),
+    "min": (dims.minimum, min),
+    "max": (dims.maximum, max),
+}
+Pair = tuple[Dim, Callable[[dict[str, int]], int]]
 
 
-expressions = st.recursive(atoms, _combined, max_leaves=6)
+def _leaf(dim: Dim) -> Pair:
+    return dim, lambda sizes: dims.evaluate(dim, sizes)
 
 
-def _value(dim: Dim, sizes: dict[str, int]) -> int:
-    return evaluate(dim, sizes)
+def _combined(operation: str, left: Pair, right: Pair) -> Pair:
+    symbolic, concrete = BINARY[operation]
+    return symbolic(left[0], right[0]), lambda sizes: concrete(left[1](sizes), right[1](sizes))
 
 
-@given(expressions, expressions, SIZES)
-def test_arithmetic_agrees_with_numbers(a: Dim, b: Dim, sizes: dict[str, int]) -> None:
-    x, y = _value(a, sizes), _value(b, sizes)
-    assert _value(a + b, sizes) == x + y
-    assert _value(a - b, sizes) == x - y
-    assert _value(a * b, sizes) == x * y
-    assert _value(dims.minimum(a, b), sizes) == min(x, y)
-    assert _value(dims.maximum(a, b), sizes) == max(x, y)
-    if y:
-        assert _value(dims.floor_divide(a, b), sizes) == x // y
-        assert _value(dims.modulo(a, b), sizes) == x % y
+def _divided(left: Pair, divisor: int) -> Pair:
+    return dims.floor_divide(left[0], divisor), lambda sizes: left[1](sizes) // divisor
 
 
-@given(expressions, expressions, SIZES)
-def test_what_is_proved_is_so(a: Dim, b: Dim, sizes: dict[str, int]) -> None:
-    x, y = _value(a, sizes), _value(b, sizes)
-    if a == b:
-        assert x == y
-    if dims.is_nonnegative(a):
-        assert x >= 0
-    if dims.is_positive(a):
-        assert x >= 1
-    if dims.proves_at_most(a, b):
-        assert x <= y
+def _remainder(left: Pair, divisor: int) -> Pair:
+    return dims.modulo(left[0], divisor), lambda sizes: left[1](sizes) % divisor
 
 
-@given(expressions, expressions)
-def test_products_divide_exactly(a: Dim, b: Dim) -> None:
-    if b != 0 and (isinstance(b, int) or not any(s.op for s in dims.symbols(b))):
-        assert dims.divide(a * b, b) == a
-
-
-@given(expressions, expressions, SIZES)
-def test_a_quotient_times_its_divisor_is_the_dividend(a: Dim, b: Dim, sizes: dict[str, int]) -> None:
-    quotient = dims.divide(a, b)
-    if quotient is not None:
-        assert _value(quotient * b, sizes) == _value(a, sizes)
-
-
-extents = st.recursive(
-    st.one_of(st.integers(0, 5), st.sampled_from(list(map(symbol, NAMES)))),
-    lambda inner: st.builds(
-        lambda f, a, b: f(a, b), st.sampled_from([dims.minimum, dims.broadcast, dims.last, dims.maximum]), inner, inner
+PAIRS = st.recursive(
+    LEAVES.map(_leaf),
+    lambda inner: st.one_of(
+        st.builds(_combined, st.sampled_from(sorted(BINARY)), inner, inner),
+        st.builds(_divided, inner, st.integers(1, 5)),
+        st.builds(_remainder, inner, st.integers(1, 5)),
     ),
-    max_leaves=5,
+    max_leaves=8,
 )
 
 
-@given(extents, extents, SIZES)
-def test_broadcasting_gives_the_extent_of_a_valid_model(a: Dim, b: Dim, sizes: dict[str, int]) -> None:
-    if not all(_is_valid(s, sizes) for d in (a, b) for s in dims.symbols(d)):
-        return
-    x, y = _value(a, sizes), _value(b, sizes)
-    if x == y or 1 in (x, y):
-        assert _value(dims.broadcast(a, b), sizes) == (y if x == 1 else x)
+@given(PAIRS, SIZES)
+@settings(max_examples=400, deadline=None)
+def test_expressions_evaluate_as_numbers_do(pair: Pair, sizes: dict[str, int]) -> None:
+    assert dims.evaluate(pair[0], sizes) == pair[1](sizes)
 
 
-def _is_valid(atom: dims.Symbol, sizes: dict[str, int]) -> bool:
-    return atom.op != "broadcast" or len({evaluate(a, sizes) for a in atom.args} - {1}) <= 1
+@given(PAIRS, PAIRS, SIZES)
+@settings(max_examples=400, deadline=None)
+def test_what_is_proved_holds(left: Pair, right: Pair, sizes: dict[str, int]) -> None:
+    a, b = left[1](sizes), right[1](sizes)
+    if left[0] == right[0]:
+        assert a == b
+    if dims.proves_at_most(left[0], right[0]):
+        assert a <= b
+    if dims.is_nonnegative(left[0]):
+        assert a >= 0
+    if dims.is_positive(left[0]):
+        assert a >= 1
+    quotient = dims.divide(left[0], right[0])
+    if quotient is not None:
+        assert dims.evaluate(quotient, sizes) * b == a
 
 
-@given(extents, extents, SIZES)
-def test_last_is_the_length_of_a_slice_from_the_end(a: Dim, n: Dim, sizes: dict[str, int]) -> None:
-    elements = list(range(_value(a, sizes)))
-    assert _value(dims.last(a, n), sizes) == len(elements[-_value(n, sizes) :])
+@given(PAIRS, PAIRS)
+@settings(max_examples=200, deadline=None)
+def test_products_divide_again(left: Pair, right: Pair) -> None:
+    product = left[0] * right[0]
+    if right[0] != 0 and isinstance(right[0], int | dims.Poly) and not isinstance(product, int):
+        assert dims.divide(product, right[0]) == left[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("batch", "batch"),
-        ("past + seq", "seq + past"),
-        ("2*n", "2*n"),
-        ("a*b - 1", "a*b - 1"),
-        ("floor(s/2)", "'floor(s/2)'"),
-        ("min(a, b)", "'min(a, b)'"),
-        ("", "''"),
-    ],
-)
-def test_names_of_extents(text: str, expected: str) -> None:
-    assert str(parse_dim_param(text)) == expected
+@given(st.lists(LEAVES, max_size=4), SIZES)
+def test_products(factors: list[Dim], sizes: dict[str, int]) -> None:
+    expected = 1
+    for factor in factors:
+        expected *= dims.evaluate(factor, sizes)
+    assert dims.evaluate(dims.product(factors), sizes) == expected
 
 
-def test_floors_of_floors_are_one_floor() -> None:
-    n = symbol("n")
-    assert dims.floor_divide(dims.floor_divide(n, 2), 3) == dims.floor_divide(n, 6)
-    assert dims.floor_divide(n - 8, 8) == dims.floor_divide(n, 8) - 1
+@given(st.sampled_from(NAMES), st.sampled_from(NAMES), SIZES)
+def test_broadcasting_gives_the_extent_of_a_valid_model(a: str, b: str, sizes: dict[str, int]) -> None:
+    one, other = sizes[a], sizes[b]
+    if one == other or 1 in (one, other):
+        found = dims.evaluate(dims.broadcast(symbol(a), symbol(b)), sizes)
+        assert found == (other if one == 1 else one)
 
 
-def test_a_minimum_that_may_be_zero_does_not_give_way() -> None:
-    x, y = symbol("x"), symbol("y")
-    assert dims.broadcast(x, dims.minimum(x, 512)) == x
-    assert dims.broadcast(x, dims.minimum(x, y)) != x
-    assert dims.broadcast(x, dims.last(x + y, x)) == x
-    assert dims.broadcast(x, dims.last(y, x)) != x
+def test_equal_computations_are_equal() -> None:
+    a, b = symbol("a"), symbol("b")
+    assert (a + b) * (a - b) == a * a - b * b
+    assert dims.floor_divide(8 * a + 4, 8) == a
+    assert dims.minimum(a, b) == dims.minimum(b, a)
+    assert dims.divide(a * b + a, b + 1) == a
+    assert dims.divide(a + 1, b) is None
+    assert dims.divide(a, 0) is None
 
 
-def test_expressions_cannot_grow_without_end() -> None:
-    grown: Dim = symbol("n") + 1
-    for i in range(60):
-        grown = grown * grown + symbol(f"m{i}")
-        assert len(str(grown)) < 20_000
-    deep: Dim = symbol("n")
-    for i in range(400):
-        deep = dims.maximum(dims.minimum(deep, symbol(f"p{i}")), dims.floor_divide(deep, 2))
-    assert isinstance(deep, Poly)
-    assert len(str(deep)) < 500
-
-
-def test_a_missing_size_is_an_error() -> None:
-    with pytest.raises(KeyError):
-        evaluate(symbol("n") + 1, {})
+def test_dim_params_are_read() -> None:
+    assert dims.parse_dim_param("2*batch") == 2 * symbol("batch")
+    assert dims.symbols(dims.parse_dim_param("past + seq")) == dims.symbols(symbol("past") + symbol("seq"))
