@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from atcfuse.hints import hint_for
 from atcfuse.kernel import DOMAIN
 from atcfuse.match.values import Built
 from atcfuse.options import Options
-from atcfuse.rewrite import operand_shape, operand_types
+from atcfuse.rewrite import ORIGIN_CHOICES, ORIGIN_NODES, ORIGIN_RULE, operand_shape, operand_types
 from atcfuse.switches import explain_switch
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def document(
     counted: dict[int, dict[int, Kind]] = {}
     kernels = _Kernels(start.sizes, tools.options)
     fusions = [_fusion(f, n, start.sizes, counted, kernels) for f, n in findings.fusions]
+    fusions += _earlier(model, {n for _, n in findings.fusions})
     effects: dict[str, int] = {}
     for fusion, _ in findings.fusions:
         effects[fusion.match.rule.name] = effects.get(fusion.match.rule.name, 0) + 1
@@ -139,6 +141,41 @@ def _fusion(
         "diagnostics": [],
         **kernels.describe(fusion),
     }
+
+
+def _earlier(model: Model, fresh: set[str]) -> list[dict[str, Any]]:
+    """Fused nodes that an earlier run made, as far as they themselves tell."""
+    found = []
+    for scope in model.scopes():
+        for node in scope.nodes:
+            if not node.op.startswith(f"{DOMAIN}::") or node.proto.name in fresh:
+                continue
+            origin = {p.key: p.value for p in node.proto.metadata_props}
+            written = {k: v for k, v in node.attributes.items() if not k.endswith("_hex")}
+            found.append(
+                {
+                    "name": node.name,
+                    "rule": origin.get(ORIGIN_RULE, ""),
+                    "op": node.op.split("::")[1],
+                    "nodes": _texts(origin.get(ORIGIN_NODES)),
+                    "choices": dict(c.split("=", 1) for c in _texts(origin.get(ORIGIN_CHOICES)) if "=" in c),
+                    "attributes": {k: _plain(v) for k, v in written.items()},
+                    "launches_saved": None,
+                    "ddr_bytes_saved": None,
+                    "diagnostics": [],
+                    "earlier": True,
+                }
+            )
+    return found
+
+
+def _texts(text: str | None) -> list[str]:
+    """A JSON list of texts; empty for anything else that a foreign tool may have left there."""
+    try:
+        found = json.loads(text or "[]")
+    except ValueError:
+        return []
+    return [str(item) for item in found] if isinstance(found, list) else []
 
 
 class _Kernels:

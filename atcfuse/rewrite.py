@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,9 @@ from atcfuse.match.values import Built, Refusal, Value
 from atcfuse.meaning import Signature, signature_of
 from atcfuse.precision import compute_type
 from atcfuse.safety import Extent
+
+ORIGIN_RULE, ORIGIN_CHOICES, ORIGIN_NODES = "atcfuse.rule", "atcfuse.choices", "atcfuse.nodes"
+"""Keys of a fused node's metadata: the rule that made it, the alternatives it took, the nodes it replaced (JSON)."""
 
 
 @dataclass(frozen=True)
@@ -183,10 +187,21 @@ def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replac
             DOMAIN,
             fusion.signature.overload,
             match.anchor.index,
+            _origin(match),
         )
     )
     rewrites = {index: _shape_nodes(match.scope, index, extents, names) for index, extents in match.shapes.items()}
     return Replacement(match.scope, match.members, tuple(made), rewrites), name
+
+
+def _origin(match: Match) -> tuple[tuple[str, str], ...]:
+    """Where a fused node comes from, kept on the node itself: a later run can report it without the original."""
+    nodes = sorted(match.members, key=lambda i: match.scope.positions[i])
+    return (
+        (ORIGIN_RULE, match.rule.name),
+        (ORIGIN_CHOICES, json.dumps(list(match.labels))),
+        (ORIGIN_NODES, json.dumps([match.scope.nodes[i].name for i in nodes], ensure_ascii=False)),
+    )
 
 
 def _node_name(anchor: str, op: str) -> str:

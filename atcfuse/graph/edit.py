@@ -19,7 +19,7 @@ from atcfuse.graph.index import Model, Node, Scope
 class NewNode:
     """A node to be made; an input may be a name or a tuple of integers, which becomes an initializer.
 
-    `like` is the node whose metadata it inherits.
+    `like` is the node whose metadata it inherits, `metadata` what is added to it.
     """
 
     op: str
@@ -30,6 +30,7 @@ class NewNode:
     domain: str = ""
     overload: str = ""
     like: int | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,8 @@ def _proto(new: NewNode, scope: Scope, constants: _Constants) -> onnx.NodeProto:
         node.attribute.append(_attribute(name, value))
     if new.like is not None:
         node.metadata_props.extend(scope.nodes[new.like].proto.metadata_props)
+    for key, value in new.metadata:
+        node.metadata_props.add(key=key, value=value)
     return node
 
 
