@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
+from atcfuse.dims import divide, floor_divide, is_positive, modulo, proves_at_most
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 40
@@ -226,8 +227,6 @@ def _binary(op: ast.operator, left: Any, right: Any) -> Any:
         return left**right
     if isinstance(left, float) or isinstance(right, float):
         return _float_division(op, left, right)
-    from atcfuse.graph.dims import divide, floor_divide, modulo
-
     if isinstance(op, ast.Div):
         exact = divide(left, right)
         if exact is None and isinstance(left, int) and isinstance(right, int):
@@ -272,8 +271,6 @@ def equal(left: Any, right: Any) -> bool | None:
 def _never_equal(left: Any, right: Any) -> bool | None:
     if isinstance(left, (str, list, tuple)) or isinstance(right, (str, list, tuple)):
         return None
-    from atcfuse.graph.dims import is_positive
-
     return False if is_positive(left - right) or is_positive(right - left) else None
 
 
@@ -283,8 +280,6 @@ def _ordered(op: ast.cmpop, left: Any, right: Any) -> bool | None:
         return bool(table[type(op)](left, right))
     if isinstance(left, (str, list, float)) or isinstance(right, (str, list, float)):
         return None
-    from atcfuse.graph.dims import is_positive, proves_at_most
-
     if isinstance(op, (ast.Gt, ast.GtE)):
         left, right = right, left
         op = ast.Lt() if isinstance(op, ast.Gt) else ast.LtE()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from atcfuse.dims import Dim, broadcast, divide
 from atcfuse.expr import Expr, evaluate, proved
-from atcfuse.graph.dims import Dim, broadcast, divide
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Scope
 from atcfuse.graph.schema import signature

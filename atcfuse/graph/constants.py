@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from atcfuse.graph.dims import Poly
+from atcfuse.dims import Poly
 from atcfuse.graph.facts import INTEGRAL, SMALL, Fact
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from atcfuse.graph.dims import Dim, Poly, product
+from atcfuse.dims import Dim, Poly, product
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto, numpy_helper
 from onnx import ModelProto as ModelProto  # re-exported: only this package imports onnx
 
-from atcfuse.graph.dims import Dim, parse_dim_param, symbol
+from atcfuse.dims import Dim, parse_dim_param, symbol
 from atcfuse.graph.feeds_trace import Scope, Uses, trace_input
 
 Kind = Literal["tensor", "sequence", "optional", "other"]

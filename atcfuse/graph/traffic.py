@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from atcfuse.graph.dims import Dim, Poly, Symbol, evaluate, symbols
+from atcfuse.dims import Dim, Poly, Symbol, evaluate, symbols
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.index import Node, Scope
 

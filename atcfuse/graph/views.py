@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from atcfuse.graph.dims import Dim, divide, product
+from atcfuse.dims import Dim, divide, product
 from atcfuse.graph.index import Node, Scope
 
 Factor = tuple[Dim, Dim]

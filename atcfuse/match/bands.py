@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from atcfuse.dims import Dim, Poly, is_nonnegative, is_positive, proves_at_most
 from atcfuse.graph.constants import NUMPY_TYPES
-from atcfuse.graph.dims import Dim, Poly, is_nonnegative, is_positive, proves_at_most
 from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.infer.arithmetic import LARGE, representable
 from atcfuse.match.validity import cut_off

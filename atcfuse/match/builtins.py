@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from atcfuse.graph.dims import Dim, product
+from atcfuse.dims import Dim, product
 from atcfuse.graph.views import View, identity
 from atcfuse.match.chains import passed_noops, roots
 from atcfuse.match.engine import Builtin, Frame, Matcher

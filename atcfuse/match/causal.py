@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from atcfuse.graph.dims import Dim, proves_at_most
+from atcfuse.dims import Dim, proves_at_most
 from atcfuse.match.bands import Band
 from atcfuse.match.indexed import Bands
 from atcfuse.match.validity import implied

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from atcfuse.dims import Dim
 from atcfuse.graph import views
 from atcfuse.graph.constants import scalar
-from atcfuse.graph.dims import Dim
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import View
 from atcfuse.match.values import Link, Value

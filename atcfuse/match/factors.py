@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from atcfuse.graph.dims import Dim, divide, product
+from atcfuse.dims import Dim, divide, product
 from atcfuse.graph.views import Axis, Factor
 
 RUNTIME = ("B", "S")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from atcfuse.dims import Dim
 from atcfuse.expr import Undefined, proved
 from atcfuse.graph.constants import constant, scalar
-from atcfuse.graph.dims import Dim
 from atcfuse.graph.index import Scope
 from atcfuse.match.causal import alignment
 from atcfuse.match.indexed import Bands

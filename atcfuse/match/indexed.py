@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from atcfuse.dims import product, proves_at_most
 from atcfuse.graph.constants import NUMPY_TYPES, constant
-from atcfuse.graph.dims import product, proves_at_most
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.infer.arithmetic import BINARY, COMPARISONS, UNARY, VARIADIC, representable
 from atcfuse.graph.infer.casts import cast_array

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.graph.dims import Dim, divide, product
+from atcfuse.dims import Dim, divide, product
 from atcfuse.graph.views import Axis, Factor
 from atcfuse.layout import ALIASES, parse_layout
 from atcfuse.match.factors import chain, grouped, layout_text, merged, merged_text, split_at, suffix_cuts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atcfuse.graph.dims import Dim, as_symbol, divide
+from atcfuse.dims import Dim, as_symbol, divide
 from atcfuse.graph.index import Scope
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Layouts

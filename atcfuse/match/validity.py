@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from atcfuse.graph.dims import Dim, Poly, Symbol, as_symbol, maximum, minimum, proves_at_most
+from atcfuse.dims import Dim, Poly, Symbol, as_symbol, maximum, minimum, proves_at_most
 
 
 def implied(dims: Sequence[Dim], sizes: Sequence[Dim], against: Sequence[Dim]) -> tuple[Dim, ...]:

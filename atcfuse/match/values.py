@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from atcfuse.graph.dims import Dim
+from atcfuse.dims import Dim
 from atcfuse.graph.views import View
 
 Env = Mapping[str, Any]

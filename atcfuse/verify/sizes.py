@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Literal
 
-from atcfuse.graph.dims import Dim, as_symbol, evaluate, symbol, symbols
+from atcfuse.dims import Dim, as_symbol, evaluate, symbol, symbols
 from atcfuse.graph.feeds import FLOATS, InputSpec, Interface
 
 Class = Literal["batch", "sequence", "past", "total", "image"]

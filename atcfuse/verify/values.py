@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from atcfuse.graph.dims import evaluate
+from atcfuse.dims import evaluate
 from atcfuse.graph.feeds import BFLOAT16, FLOATS, InputSpec, Interface, numpy_dtype
 from atcfuse.verify.sizes import Sizes, concrete_shape, dims_of
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from infer_oracle import Judge, close
 
-from atcfuse.graph.dims import evaluate, symbols
+from atcfuse.dims import evaluate, symbols
 from atcfuse.graph.index import Model
 from atcfuse.match.bands import Known, Ramp
 from atcfuse.match.indexed import Bands

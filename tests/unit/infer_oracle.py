@@ -11,8 +11,8 @@ import onnxruntime
 from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
+from atcfuse.dims import Dim, Poly, as_symbol, evaluate, symbols
 from atcfuse.graph.constants import constant
-from atcfuse.graph.dims import Dim, Poly, as_symbol, evaluate, symbols
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer

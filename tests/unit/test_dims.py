@@ -7,8 +7,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atcfuse.graph import dims
-from atcfuse.graph.dims import Dim, symbol
+from atcfuse import dims
+from atcfuse.dims import Dim, symbol
 
 NAMES = ("a", "b", "c")
 SIZES = st.fixed_dictionaries({name: st.integers(0, 6) for name in NAMES})

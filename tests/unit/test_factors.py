@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atcfuse.graph.dims import divide, symbol
+from atcfuse.dims import divide, symbol
 from atcfuse.layout import parse_layout
 from atcfuse.match.factors import chain, grouped, layout_text, merged, merged_text, split_at, suffix_cuts
 

@@ -10,8 +10,8 @@ import pytest
 from infer_oracle import inferred
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from atcfuse.dims import Dim, symbol
 from atcfuse.graph.constants import constant, scalar
-from atcfuse.graph.dims import Dim, symbol
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer

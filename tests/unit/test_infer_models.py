@@ -12,7 +12,7 @@ import yaml
 from infer_oracle import Judge, inferred, session, values
 from onnx import helper
 
-from atcfuse.graph.dims import evaluate, symbols
+from atcfuse.dims import evaluate, symbols
 from atcfuse.graph.index import Model
 
 FOLDER = Path(__file__).parents[2] / "sample_models"

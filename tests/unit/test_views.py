@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from atcfuse.graph.dims import divide, symbol
+from atcfuse.dims import divide, symbol
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.views import View, identity, regroup

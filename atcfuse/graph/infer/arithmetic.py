@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from atcfuse.graph.dims import (
+from atcfuse.dims import (
     Dim,
     Poly,
     divide,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from atcfuse.graph.dims import Dim, Poly, broadcast, symbol
+from atcfuse.dims import Dim, Poly, broadcast, symbol
 from atcfuse.graph.facts import UNKNOWN, Fact
 
 if TYPE_CHECKING:

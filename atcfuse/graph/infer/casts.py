@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from atcfuse.dims import Dim
 from atcfuse.graph.constants import NUMPY_TYPES, array_fact
-from atcfuse.graph.dims import Dim
 from atcfuse.graph.facts import BOOL, INTEGERS, INTEGRAL, Fact
 from atcfuse.graph.infer.arithmetic import RANGES, representable, to_bool
 from atcfuse.graph.infer.call import Call

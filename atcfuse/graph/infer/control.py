@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from onnx import TensorProto
 
-from atcfuse.graph.dims import Dim
+from atcfuse.dims import Dim
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import Scope
 from atcfuse.graph.infer.call import Call, Shape

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from onnx import SparseTensorProto, TensorProto
 
+from atcfuse.dims import Dim, divide, floor_divide, is_nonnegative, maximum
 from atcfuse.graph.constants import NUMPY_TYPES, array_fact, tensor_fact
-from atcfuse.graph.dims import Dim, divide, floor_divide, is_nonnegative, maximum
 from atcfuse.graph.facts import INTEGERS, SMALL, UNKNOWN, Fact
 from atcfuse.graph.infer.arithmetic import representable
 from atcfuse.graph.infer.call import Call, Shape

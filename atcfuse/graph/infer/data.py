@@ -8,8 +8,8 @@ from typing import TypeGuard
 
 import numpy as np
 
+from atcfuse.dims import Dim, Poly
 from atcfuse.graph.constants import NUMPY_TYPES, array_fact
-from atcfuse.graph.dims import Dim, Poly
 from atcfuse.graph.facts import INTEGRAL, MAX_ELEMENTS, SMALL, Fact
 from atcfuse.graph.infer.call import MalformedNodeError, Shape
 

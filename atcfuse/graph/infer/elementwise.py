@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from atcfuse.graph.constants import NUMPY_TYPES, array_fact
-from atcfuse.graph.dims import (
+from atcfuse.dims import (
     Dim,
     maximum,
     minimum,
 )
+from atcfuse.graph.constants import NUMPY_TYPES, array_fact
 from atcfuse.graph.facts import BOOL, INTEGERS, INTEGRAL, MAX_ELEMENTS, SMALL, Fact
 from atcfuse.graph.infer.arithmetic import (
     BINARY,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onnx import AttributeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
+from atcfuse.dims import Dim, parse_dim_param, symbol, symbols
 from atcfuse.graph.constants import tensor_fact
-from atcfuse.graph.dims import Dim, parse_dim_param, symbol, symbols
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import STANDARD, Model, Node, Scope
 from atcfuse.graph.infer import (

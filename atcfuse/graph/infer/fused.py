@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from atcfuse.diagnostics import AtcfuseError
-from atcfuse.graph.dims import Dim, divide, product
+from atcfuse.dims import Dim, divide, product
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call, MalformedNodeError, Shape
 from atcfuse.layout import LayoutFactor, parse_layout

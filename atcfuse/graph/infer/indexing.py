@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from atcfuse.graph.dims import (
+from atcfuse.dims import (
     Dim,
     Poly,
     divide,

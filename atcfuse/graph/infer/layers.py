@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from onnx import TensorProto
 
-from atcfuse.graph.dims import Dim, divide
+from atcfuse.dims import Dim, divide
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call, Shape, normalized_axis
 

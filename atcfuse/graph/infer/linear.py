@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from onnx import TensorProto
 
-from atcfuse.graph.dims import Dim, broadcast, divide, floor_divide
+from atcfuse.dims import Dim, broadcast, divide, floor_divide
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call, Shape, broadcast_shapes, replaced
 

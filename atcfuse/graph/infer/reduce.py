@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto
 
-from atcfuse.graph.dims import Dim, maximum, minimum, product
+from atcfuse.dims import Dim, maximum, minimum, product
 from atcfuse.graph.facts import INTEGRAL, Fact
 from atcfuse.graph.infer.arithmetic import MAX_EXACT, representable
 from atcfuse.graph.infer.call import Call, Shape, normalized_axes, static

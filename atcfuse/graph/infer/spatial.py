@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from atcfuse.graph.dims import Dim, Poly, floor_divide, is_nonnegative
+from atcfuse.dims import Dim, Poly, floor_divide, is_nonnegative
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call, Shape, normalized_axes, replaced
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from atcfuse.graph.dims import (
+from atcfuse.dims import (
     Dim,
     as_symbol,
     broadcast,
