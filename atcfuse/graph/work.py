@@ -1,0 +1,206 @@
+"""The work of one unfused node: bytes, cube and vector operations, derived from shapes. Exact where an operator says it
+all, estimated (`VECTOR_PASSES`) where the toolkit's kernel is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from atcfuse.dims import Dim
+from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.traffic import Kind, Sizes, element_bits, kinds, scope_bodies, value_bytes
+
+VECTOR_PASSES: Mapping[str, int] = {
+    **dict.fromkeys(("Softmax", "LogSoftmax"), 5),  # maximum, difference, exponential, sum, quotient
+    **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "GroupNormalization"), 10),
+    **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), 7),
+    "BatchNormalization": 2,
+    "Erf": 23,
+    "Gelu": 27,
+    **dict.fromkeys(("Sigmoid", "Softplus"), 4),
+    **dict.fromkeys(("Tanh", "HardSwish", "Mish", "Elu", "Selu"), 6),
+    "Swish": 5,
+    **dict.fromkeys(("Pow", "Mod", "Sin", "Cos"), 8),
+    **dict.fromkeys(("CumSum", "TopK"), 8),
+}
+"""Vector instructions an element passes through, where it is not one. Erf: 23 in the toolkit's own implementation, the
+others counted from their definitions; an estimate for the toolkit's kernels."""
+
+MOVES = frozenset(
+    {"Transpose", "Concat", "Split", "Slice", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "Pad"}
+    | {"ScatterND", "ScatterElements", "DepthToSpace", "SpaceToDepth", "ConstantOfShape", "Range", "EyeLike"}
+    | {"OneHot", "Resize", "Dropout"}
+)
+"""Operators that only move elements."""
+
+_WIDE = frozenset({"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
+_WIDE_PREFIX = "Reduce"
+_FLOAT32 = 1
+_NAMES = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 16: "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product: `batch` times [m, k]·[k, n], the operands' value names, bytes of an element.
+
+    A right operand that all batches share counts as one batch of more rows.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    a: str = "a"
+    b: str = "b"
+    element_bytes: int = 2
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class OpWork:
+    """One unfused node. `reads` and `writes` are bytes by value, each input once a mention, each output once.
+
+    `vector_elements` counts elements once for every vector instruction that they pass, in `dtype`. `constants` are the
+    inputs known before the run. Views and host nodes have no launches and no work.
+    """
+
+    op: str
+    name: str
+    reads: Mapping[str, int] = field(default_factory=dict)
+    writes: Mapping[str, int] = field(default_factory=dict)
+    cube_flops: int = 0
+    vector_elements: int = 0
+    dtype: str = "float16"
+    product: Product | None = None
+    constants: frozenset[str] = frozenset()
+    launches: int = 1
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Inputs once, outputs once."""
+        return sum(self.reads.values()) + sum(self.writes.values())
+
+
+def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narrow: bool = False) -> OpWork:
+    """The work of a node; `kind` is what `traffic.kinds` says of it. Values of unknown size count no bytes.
+
+    `narrow` counts float32 and bfloat16 as the float16 that ATC makes of them by default (force_fp16).
+    """
+    if kind != "launch":
+        return OpWork(node.op, node.name, launches=0)
+    reads: dict[str, int] = {}
+    for name in filter(None, node.inputs):
+        reads[name] = reads.get(name, 0) + _bytes(scope, name, sizes, narrow)
+    product = _product(scope, node, sizes, narrow)
+    output = node.outputs[0]
+    return OpWork(
+        op=node.op,
+        name=node.name,
+        reads=reads,
+        writes={name: _bytes(scope, name, sizes, narrow) for name in node.outputs if name},
+        cube_flops=product.flops if product else _conv_flops(scope, node, sizes),
+        vector_elements=_vector_elements(scope, node, sizes),
+        dtype=_dtype(scope, node, output, narrow),
+        product=product,
+        constants=frozenset(name for name in reads if scope.tensor(name) is not None or scope.fact(name).is_constant),
+    )
+
+
+def works_of(scope: Scope, sizes: Sizes, narrow: bool = False) -> list[OpWork]:
+    """The work of a graph in execution order; of the branches of an `If` the costlier one counts, as in `measure`."""
+    found = kinds(scope)
+    works: list[OpWork] = []
+    for index in scope.order:
+        node = scope.nodes[index]
+        bodies = [works_of(body, sizes, narrow) for body in scope_bodies(scope, node)]
+        if node.op == "If" and bodies:
+            bodies = [max(bodies, key=lambda body: (sum(w.launches for w in body), sum(w.tensor_bytes for w in body)))]
+        for body in bodies:
+            works += body
+        works.append(work_of(scope, node, sizes, "view" if bodies else found[index], narrow))
+    return works
+
+
+def cast_work(value: str, elements: int, source_bytes: int, target_bytes: int) -> OpWork:
+    """A precision cast at a fused node's boundary."""
+    made = f"{value}/cast"
+    return OpWork("Cast", made, {value: elements * source_bytes}, {made: elements * target_bytes}, 0, elements)
+
+
+def transdata_work(value: str, size: int) -> OpWork:
+    """A change between ND and fractal layout at the boundary of 310P's cube operators, `size` in bytes."""
+    made = f"{value}/transdata"
+    return OpWork("TransData", made, {value: size}, {made: size})
+
+
+def _bytes(scope: Scope, name: str, sizes: Sizes, narrow: bool) -> int:
+    size = value_bytes(scope, name, sizes, set())
+    return size // 2 if narrow and scope.fact(name).dtype == _FLOAT32 else size
+
+
+def _dtype(scope: Scope, node: Node, output: str, narrow: bool) -> str:
+    """The element type of the computation: that of the first input, float32 where sums run inside."""
+    dtype = scope.fact(node.inputs[0] if node.inputs else output).dtype
+    if node.op in _WIDE or node.op.startswith(_WIDE_PREFIX):
+        return "float32"
+    name = _NAMES.get(dtype or scope.fact(output).dtype, "float32")
+    return "float16" if narrow and name in ("float32", "bfloat16") else name
+
+
+def _shape(scope: Scope, name: str, sizes: Sizes) -> tuple[int, ...] | None:
+    shape: Sequence[Dim] | None = scope.fact(name).shape
+    return None if shape is None else tuple(sizes.number(d) for d in shape)
+
+
+def _count(shape: Sequence[int]) -> int:
+    total = 1
+    for extent in shape:
+        total *= extent
+    return total
+
+
+def _product(scope: Scope, node: Node, sizes: Sizes, narrow: bool) -> Product | None:
+    if node.op not in ("MatMul", "Gemm"):
+        return None
+    a, b = _shape(scope, node.input(0), sizes), _shape(scope, node.input(1), sizes)
+    if not a or not b:
+        return None
+    size = max(element_bits(scope.fact(node.input(0)).dtype) // 8, 1)
+    size = min(size, 2) if narrow else size
+    if node.op == "Gemm":
+        if len(a) != 2 or len(b) != 2:
+            return None
+        m, k = reversed(a) if node.attributes.get("transA") else a
+        n = b[0] if node.attributes.get("transB") else b[1]
+        return Product(1, m, n, k, node.input(0), node.input(1), size)
+    rows, k = (1, a[0]) if len(a) == 1 else (a[-2], a[-1])
+    columns = 1 if len(b) == 1 else b[-1]
+    batch = max(_count(a[:-2]), _count(b[:-2]))
+    if _count(b[:-2]) == 1:
+        return Product(1, batch * rows, columns, k, node.input(0), node.input(1), size)
+    return Product(batch, rows, columns, k, node.input(0), node.input(1), size)
+
+
+def _conv_flops(scope: Scope, node: Node, sizes: Sizes) -> int:
+    """Two for every weight that an output element meets."""
+    if node.op not in ("Conv", "ConvTranspose"):
+        return 0
+    weight = _shape(scope, node.input(1), sizes)
+    meeting = _shape(scope, node.outputs[0] if node.op == "Conv" else node.input(0), sizes)
+    if not weight or not meeting:
+        return 0
+    # Conv: [out, in / group, …] for every output element; ConvTranspose: [in, out / group, …] for every input element.
+    return 2 * _count(meeting) * _count(weight[1:])
+
+
+def _vector_elements(scope: Scope, node: Node, sizes: Sizes) -> int:
+    # Gemm's bias goes through the cube's own bias buffer.
+    if node.op in MOVES or node.op in ("MatMul", "Gemm", "Conv", "ConvTranspose"):
+        return 0
+    passed = node.input(0) if node.op.startswith(_WIDE_PREFIX) else node.outputs[0]
+    return VECTOR_PASSES.get(node.op, 1) * _count(_shape(scope, passed, sizes) or (0,))
