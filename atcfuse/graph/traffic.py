@@ -40,14 +40,17 @@ class Sizes:
 
     def __init__(self, assumed: Mapping[str, int]) -> None:
         self._assumed = dict(assumed)
+        self._known: dict[Dim, int] = {}
         self.used: dict[str, int] = {}
 
     def number(self, dim: Dim) -> int:
         """The extent as a number; remembers which symbols it stood for."""
         if not isinstance(dim, Poly):
             return dim
-        sizes = {s.name: self._size(s) for s in symbols(dim) if not s.op}
-        return max(evaluate(dim, sizes), 0)
+        if dim not in self._known:
+            sizes = {s.name: self._size(s) for s in symbols(dim) if not s.op}
+            self._known[dim] = max(evaluate(dim, sizes), 0)
+        return self._known[dim]
 
     def _size(self, s: Symbol) -> int:
         size = self._assumed.get(s.name)
