@@ -40,7 +40,7 @@ from atcfuse.match.bands import (
 MAX_DEPTH = 100
 """Nodes that a value is followed back through."""
 
-MAX_TABLE = 2**24
+MAX_TABLE = 2**22
 """Elements of the largest constant that is searched for a triangle."""
 
 
