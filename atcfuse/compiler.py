@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_ROUNDS = 4
-UNBLOCKED = frozenset({"ATF301", "ATF302", "ATF303", "ATF320"})
-"""Refusals that may fall away once other fusions were carried out: only then is another round worth its time."""
+UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
+"""Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,24 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(proto, path)
         infer(model, known)
-        if not any(k.refusal.code in UNBLOCKED for k in findings.kept):
+        if not _another_round(findings.kept, model):
             break
     dialect = to_dialect(proto, tools.options.dialect)
     diagnostics = (*tools.switches.diagnostics, *dialect)
     document = account.document(before, model, tools, findings, diagnostics, name, sha256)
     return Result(proto, document, diagnostics)
+
+
+def _another_round(kept: Sequence[Kept], model: Model) -> bool:
+    """Whether a refusal may have fallen away: only then is another round worth its time."""
+    now = {scope.path: scope for scope in model.scopes()}
+    for entry in kept:
+        if entry.refusal.code in UNBLOCKED:
+            return True
+        scope, value = now[entry.scope.path], entry.refusal.where
+        if entry.refusal.code == "ATF301" and len(scope.readers(value)) < len(entry.scope.readers(value)):
+            return True
+    return False
 
 
 def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
