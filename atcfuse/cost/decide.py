@@ -66,11 +66,12 @@ def _too_full(kernel: KernelWork, device: Device, policy: Policy) -> Iterator[Re
 
 def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[Refusal]:
     kernel = cost.kernel
-    for core, size in code_bytes(kernel.api_calls, device).items():
+    calls = _operators(cost) if device.code == "operators" else kernel.api_calls
+    for core, size in code_bytes(calls, device).items():
         if size > device.icache:
-            calls = ", ".join(f"{n} {name}" for name, n in sorted(kernel.api_calls.items()))
-            found = f"about {size:,} bytes of code for a {core} ({calls} calls, assumed"
-            rates = f"{device.cube_call_bytes:,} and {device.vector_call_bytes:,} bytes each)"
+            shown = " and ".join(f"{n} {name}" for name, n in sorted(calls.items()))
+            found = f"has about {size:,} bytes of code for a {core}: {shown} {device.code},"
+            rates = f"assumed {device.cube_call_bytes:,} and {device.vector_call_bytes:,} bytes each"
             yield _refusal("ATF332", kernel, f"{found} {rates}; the instruction cache has {device.icache:,}")
     threshold = device.min_saving_us if policy.min_saving_us is None else policy.min_saving_us
     saved = cost.saved_us
@@ -79,6 +80,13 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
         yield _refusal("ATF330", kernel, f"saves {figures}; the threshold is {threshold:g} µs")
     if kernel.cautious and saved.low < 0:
         yield _refusal("ATF337", kernel, f"reads weights again and may lose: it saves {figures}")
+
+
+def _operators(cost: FusionCost) -> dict[str, int]:
+    """How many operators of each unit the fusion takes in; what only moves elements is code in none."""
+    stages = cost.before.fast
+    cube = sum(1 for stage in stages if stage.cube_us)
+    return {"cube": cube, "vector": sum(1 for stage in stages if stage.vector_us and not stage.cube_us)}
 
 
 def _us(time: float) -> str:
