@@ -22,7 +22,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "keys": ("after", "merged", "flat"),
     "mask": (
         "none", "B11L", "B1SL", "SL", "BHSL", "constant", "two", "keep_inf", "drop_inf", "keep_finite", "drop_finite",
-        "selected", "causal_buffer", "trilu", "keep_and_add", "zero",
+        "selected", "causal_buffer", "trilu", "keep_and_add", "zero", "range_inf", "range_finite", "range_late", "tril_added",
     ),
     "guard": ("none", "isnan", "row_max"),
     "merge": ("BSH", "BNSD", "BSND", "SBH"),
@@ -37,7 +37,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """The parameters and their values."""
 
 PACKED = ("packed_split", "packed_slice", "packed_5d_split", "packed_5d_gather", "interleaved", "interleaved_gather")
-BOOLEAN = ("keep_inf", "drop_inf", "keep_finite", "drop_finite", "selected", "causal_buffer", "trilu", "keep_and_add")
 ADDED = ("B11L", "B1SL", "SL", "BHSL", "constant", "two")
 
 
@@ -53,7 +52,7 @@ def valid(case: Mapping[str, str]) -> bool:
     if layout == "bmm" and case["softmax"] == "cast":
         # onnxruntime keeps the float32 of a float16 Add that is cast back at once, but not across this Reshape.
         return False
-    if mask == "trilu" and int(case["opset"]) < 14:
+    if mask in ("trilu", "tril_added") and int(case["opset"]) < 14:
         return False
     if case["softmax"] == "cast" and case["dtype"] == "float32":
         return False
@@ -293,6 +292,9 @@ class _Attention:
         b = self.b
         if kind in ADDED:
             return self._added(scores, kind)
+        if kind == "tril_added":
+            low = b.op("Expand", b.constant(LOWEST[b.dtype]), self._score_shape(scores))
+            return b.op("Add", scores, b.op("Trilu", low, b.constant(1, "int64"), upper=1))
         if kind == "zero":
             return b.op("Add", scores, b.constant(np.zeros([1, 1, 1, 1])))
         fill = b.constant(LOWEST[b.dtype] if "finite" in kind or kind == "selected" else -np.inf)
@@ -340,10 +342,25 @@ class _Attention:
                 cut = b.op("Slice", cut, b.ints([0]), end, b.ints([axis]))
             return cut
         if kind == "trilu":
-            shape = b.op("Concat", b.extent(scores, 2), b.extent(scores, 3), axis=0)
-            ones = b.op("Expand", b.constant(1.0), shape)
+            ones = b.op("Expand", b.constant(1.0), self._score_shape(scores))
             return b.cast(b.op("Trilu", ones, upper=0), BOOL)
+        if kind.startswith("range"):
+            return self._later_keys_hidden(scores, from_the_end=kind == "range_late")
         return b.input("mask", [self.batch, 1, self.queries, self._columns()], BOOL)
+
+    def _score_shape(self, scores: str) -> str:
+        return self.b.op("Concat", self.b.extent(scores, 2), self.b.extent(scores, 3), axis=0)
+
+    def _later_keys_hidden(self, scores: str, from_the_end: bool) -> str:
+        """Key at most query, counted from the beginning or from the end of both."""
+        b = self.b
+        zero, one = b.constant(0, "int64"), b.constant(1, "int64")
+        rows, columns = (b.axes("Squeeze", b.extent(scores, axis), [0]) for axis in (2, 3))
+        row = b.op("Range", zero, rows, one)
+        if from_the_end:
+            row = b.op("Add", row, b.op("Sub", columns, rows))
+        key = b.op("Range", zero, columns, one)
+        return b.op("Not", b.op("Greater", b.axes("Unsqueeze", key, [0]), b.axes("Unsqueeze", row, [1])))
 
     def _softmax(self, scores: str) -> str:
         b = self.b

@@ -83,7 +83,7 @@ def shapes_of(model: onnx.ModelProto, feed: Mapping[str, Array]) -> dict[str, tu
     del probe.graph.output[:]
     probe.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)
     results = session(probe).run(None, dict(feed))
-    found = {name: array for name, array in zip(names, results, strict=True)} | dict(feed)
+    found = dict(zip(names, results, strict=True)) | dict(feed)
     found |= {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     return {name: (helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for name, a in found.items()}
 

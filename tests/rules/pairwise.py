@@ -15,7 +15,7 @@ TRIES = 60
 def covering(choices: Mapping[str, Sequence[str]], valid: Callable[[Case], bool], seed: int = 0) -> list[dict[str, str]]:
     """Cases, all valid, that contain every pair of values that some valid case can contain."""
     rng = random.Random(seed)
-    left = {pair: 0 for pair in _pairs_of(choices)}
+    left = dict.fromkeys(_pairs_of(choices), 0)
     cases: list[dict[str, str]] = []
     while left:
         wanted = next(iter(left))

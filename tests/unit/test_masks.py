@@ -1,0 +1,91 @@
+"""Masks of scores: what provably broadcasts is accepted, and brought to [batch, heads, queries, keys]."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from atcfuse.graph.dims import Dim
+from atcfuse.graph.index import Model, Scope
+from atcfuse.graph.infer import infer
+from atcfuse.graph.text import parse_graph
+from atcfuse.match.functions import Aligned
+from atcfuse.match.layouts import Layouts
+from atcfuse.match.masks import combined
+from atcfuse.match.values import Built, Refusal, Value
+
+HEADS = 3
+
+
+def scope_with(mask: str) -> Scope:
+    model = Model(parse_graph(f"(float{mask} m, float[B,{HEADS},S,L] s) => (float y) {{ y = Add(s, m) }}", 17))
+    infer(model)
+    return next(iter(model.scopes()))
+
+
+def outcome(mask: str, scores: str, keys_agree: bool = False) -> Value | Built | Refusal | None:
+    """What becomes of a mask of a shape against scores of a shape, both over the model's own symbols."""
+    scope = scope_with(mask)
+    table: dict[str, Dim] = dict(zip("BHSL", scope.fact("s").shape or (), strict=True))
+
+    def dims(text: str) -> tuple[Dim, ...]:
+        return tuple(int(d) if d.isdigit() else _product(d, table) for d in text.strip("[]").split(",") if d)
+
+    layouts = Layouts({}, table["B"], HEADS, table["S"], table["L"])
+    item = Aligned("m", dims(scores), scope.fact("m").shape or ())
+    return combined(scope, [item], "Add", layouts, keys_agree)
+
+
+def _product(text: str, table: dict[str, Dim]) -> Dim:
+    out: Dim = 1
+    for part in text.split("*"):
+        out = out * (int(part) if part.isdigit() else table[part])
+    return out
+
+
+@pytest.mark.parametrize("mask", ["[B,3,S,L]", "[B,1,S,L]", "[1,1,S,L]", "[B,1,1,L]", "[3,S,L]", "[S,L]", "[L]", "[1]"])
+def test_masks_that_broadcast_are_taken_as_they_are(mask: str) -> None:
+    assert outcome(mask, "[B,3,S,L]") == Value("m")
+
+
+@pytest.mark.parametrize("mask", ["[B,3,S,7]", "[B,2,S,L]", "[2,3,S,L]", "[1,B,3,S,L]", "[B,3,L,S]", "[T,1,S,L]"])
+def test_masks_that_may_enlarge_the_scores_refuse(mask: str) -> None:
+    found = outcome(mask, "[B,3,S,L]")
+    assert isinstance(found, Refusal)
+    assert found.code == "ATF313"
+
+
+def test_keys_that_agree_with_the_values_cannot_grow() -> None:
+    assert outcome("[B,1,S,T]", "[B,3,S,L]", keys_agree=True) == Value("m")
+    assert isinstance(outcome("[B,1,T,L]", "[B,3,S,L]", keys_agree=True), Refusal)
+
+
+def test_batch_and_heads_in_one_axis_are_told_apart() -> None:
+    whole = Built("Unsqueeze", (Value("m"),), (("axes", (0,)),))
+    assert outcome("[6,S,L]", "[6,S,L]") == Built("Reshape", (whole,), (("shape", (-1, HEADS, 0, 0)),))
+    assert outcome("[1,S,L]", "[6,S,L]") == Value("m")
+
+
+def test_leading_ones_are_squeezed() -> None:
+    assert outcome("[1,1,1,S,L]", "[1,B,3,S,L]") == Built("Squeeze", (Value("m"),), (("axes", (0,)),))
+
+
+def test_other_groupings_refuse() -> None:
+    found = outcome("[B,4,S,L]", "[B,4,S,L]")
+    assert isinstance(found, Refusal)
+    assert found.code == "ATF315"
+
+
+def test_several_masks_are_combined_in_order() -> None:
+    scope = scope_with("[S,L]")
+    layouts = Layouts({}, 1, HEADS, 1, 1)
+    shape = scope.fact("m").shape or ()
+    two = [Aligned("m", (1, HEADS, *shape), shape)] * 2
+    assert combined(scope, two, "And", layouts, False) == Built("And", (Value("m"), Value("m")))
+    assert combined(scope, [], "And", layouts, False) is None
+
+
+def test_regrouping_is_what_the_scores_see() -> None:
+    """The reshape that is built spreads [B*H, S, L] over [B, H, S, L] in the order of memory."""
+    mask = np.arange(2 * HEADS * 4).reshape(2 * HEADS, 2, 2)
+    np.testing.assert_array_equal(mask[None].reshape(-1, HEADS, 2, 2)[1, 2], mask[1 * HEADS + 2])
