@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.graph import views
+from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.index import Node, Scope
 from atcfuse.match.arrange import Arranged, arrange
 from atcfuse.match.builtins import BUILTINS
@@ -55,6 +56,7 @@ class RuleFinder:
         self.scope, self.book = scope, book
         self.heads = heads or Heads(book)
         self.matcher = Matcher(scope, book, BUILTINS, self.heads)
+        self._types = _element_types(book)
         self._fragment_anchors: dict[str, list[Node]] = {}
         self._applied: dict[str, dict[str, list[str]]] = {}
         self.by_op: dict[str, list[Node]] = {}
@@ -235,7 +237,13 @@ class RuleFinder:
 
     def _head_nodes(self, ops: frozenset[str] | None) -> list[Node]:
         nodes = self.scope.nodes if ops is None else [n for op in ops for n in self.by_op.get(op, ())]
-        return sorted((n for n in nodes if n.outputs), key=lambda n: self.scope.positions[n.index])
+        made = (n for n in nodes if n.outputs and self._is_typed(n.outputs[0]))
+        return sorted(made, key=lambda n: self.scope.positions[n.index])
+
+    def _is_typed(self, value: str) -> bool:
+        """Whether a value may be of a rule's business: shape arithmetic is not unless a rule names its type."""
+        dtype = self.scope.fact(value).dtype
+        return dtype not in INTEGRAL or dtype in self._types
 
     def _results(self, fragment: Fragment, node: Node) -> tuple[Found, ...]:
         outer = self.matcher.budget
@@ -295,6 +303,10 @@ def _alike(rule: Rule, step: Step, left: list[Output]) -> int:
 def _input_types(scope: Scope, rule: Rule, state: State) -> frozenset[int]:
     bound = (state.env.get(name) for name in rule.inputs)
     return frozenset(scope.fact(str(value)).dtype for value in bound if isinstance(value, Value))
+
+
+def _element_types(book: RuleBook) -> frozenset[int]:
+    return frozenset(t for rule in book.rules for types in rule.types.values() for t in types)
 
 
 def _plain(bound: Any) -> Any:
