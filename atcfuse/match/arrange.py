@@ -158,7 +158,7 @@ class _Joint:
                 continue
             boolean = bool(bound) and self.scope.fact(bound[0].value).dtype == 9
             items = [b for b in bound if isinstance(b, Aligned)]
-            one = combined(self.scope, items, "And" if boolean else "Add", layouts, keys_agree)
+            one = combined(self.scope, items, "And" if boolean else "Add", layouts, self.scores, keys_agree)
             if isinstance(one, Refusal):
                 return one
             env[name] = one

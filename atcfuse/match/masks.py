@@ -13,16 +13,28 @@ from atcfuse.match.values import Built, Refusal, Value
 
 
 def combined(
-    scope: Scope, items: Sequence[Aligned], op: str, layouts: Layouts, keys_agree: bool
+    scope: Scope, items: Sequence[Aligned], op: str, layouts: Layouts, scores: Sequence[Dim], keys_agree: bool
 ) -> Value | Built | Refusal | None:
-    """All items as one operand: none, the value itself, or standard nodes that combine several with `op`."""
+    """All items as one operand: none, the value itself, or standard nodes that combine several with `op`.
+
+    `scores` is the shape of Q·Kᵀ, of which a mask may regroup the leading dims only.
+    """
     total: Value | Built | None = None
     for item in items:
+        if not all(_is_still(d, s) for d, s in zip(item.shape[-2:], scores[-2:], strict=True)):
+            reason = "the mask is applied where queries and keys are not the last two dims"
+            return Refusal("ATF315", reason, item.value)
         one = _as_scores(scope, item, layouts, keys_agree)
         if isinstance(one, Refusal):
             return one
         total = one if total is None else Built(op, (total, one))
     return total
+
+
+def _is_still(dim: Dim, score: Dim) -> bool:
+    """Whether a dim is that of the scores, as it was or broadcast against an earlier mask."""
+    atom = as_symbol(dim)
+    return dim == score or bool(atom is not None and atom.op == "broadcast" and score in atom.args)
 
 
 def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) -> Value | Built | Refusal:
