@@ -116,7 +116,7 @@ def _reshape_constant(m: _Mutation) -> str | None:
         return None
     tensor = m.rng.choice(found)
     array = numpy_helper.to_array(tensor)
-    _, shape = m.shapes[m.rng.choice([n for n, (kind, s) in m.shapes.items() if kind in FLOATS])]
+    _, shape = m.shapes[m.rng.choice([n for n, (kind, s) in m.shapes.items() if kind in FLOATS and s])]
     ways: list[Callable[[], Array]] = [
         lambda: array.reshape((1,) * m.rng.randint(0, 2) + array.shape),
         lambda: np.broadcast_to(array.ravel()[:1].reshape((1,) * len(shape)), shape) * 1,
