@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse import compiler
+from atcfuse.artifacts import EXECUTABLE, MARKER, Project, model_project
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, error, warning
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
@@ -126,11 +127,12 @@ def optimize_file(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> FileResult:
-    """Fuses a model file into another, with its report beside it; all files appear, the model last, or none does.
+    """Fuses a model file into another, report and operator project beside it; all of it appears, or nothing does.
 
-    `out` defaults to `default_output(path)`; `report` is a folder or a .json file, see `report_files`. With `verify`
-    both models are run and compared, with `baseline` the report is held against an older one (`max_regression` is a
-    percentage): where either fails, `failed` is true and nothing is written. Raises AtcfuseError and UsageError.
+    `out` defaults to `default_output(path)`; `report` is a folder or a .json file, see `report_files`; the project goes
+    to `kernels_folder(out)` unless it would be empty. With `verify` both models are run and compared, with `baseline`
+    the report is held against an older one (`max_regression` is a percentage): where either fails, `failed` is true and
+    nothing is written. Raises AtcfuseError and UsageError.
     """
     out = default_output(path) if out is None else out
     reports = report_files(out, report)
@@ -140,17 +142,23 @@ def optimize_file(
         for target in (out, *reports):
             if target is out or target.parent.exists():
                 transaction.check(target)
+        if chosen.kernels:
+            transaction.check(kernels_folder(out), folder=True)
     tools = compiler.toolbox(chosen)
     older = None if baseline is None else read_report(baseline)
     found = compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path))
-    document = {**found.report, "files": {"model": out.name, "report": reports[0].name}}
-    diagnostics = found.diagnostics
+    project = _project(found.model, path, tools)
+    folder = kernels_folder(out) if project.files else None
+    names = {"model": out.name, "report": reports[0].name, "kernels": folder.name if folder else None}
+    document = {**found.report, "files": names}
+    document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in project.diagnostics)]
+    diagnostics = found.diagnostics + project.diagnostics
     if older is not None:
         diagnostics += tuple(gate(document, older, max_regression))
     verification = _verified(path, found.model) if verify else None
     diagnostics += _judged(verification)
     if dry_run or any(d.severity == "error" for d in diagnostics):
-        document["files"] = {"model": None, "report": None}
+        document["files"] = dict.fromkeys(names)
         return FileResult(document, diagnostics, (), verification)
     with transaction:
         fresh = tuple(write(found.model, transaction, out, source=path, progress=progress))
@@ -158,12 +166,34 @@ def optimize_file(
         for target in reports:
             text = to_json(document) if target.suffix == ".json" else to_markdown(document)
             _stage(transaction, target, text)
-    return FileResult(document, diagnostics + fresh, (out, *reports), verification)
+        if folder is not None:
+            transaction.folder(folder, project.files, marker=MARKER, executable=EXECUTABLE)
+    written = (out, *reports, *((folder,) if folder else ()))
+    return FileResult(document, diagnostics + fresh, written, verification)
+
+
+def _project(model: onnx.ModelProto, path: Path, tools: compiler.Toolbox) -> Project:
+    """The operator project of an optimized model, without files where there is none to write."""
+    options = tools.options
+    if not options.kernels:
+        return Project({}, 0)
+    flat = options.dialect == "atc-flat"
+    if flat:
+        to_dialect(model, "portable")
+    project = model_project(model, path, tools.kernels, options.soc, options.precision_mode)
+    if flat:
+        to_dialect(model, options.dialect)
+    return project
 
 
 def default_output(path: Path) -> Path:
     """`bert.fused.onnx` for `bert.onnx`, in the same folder."""
     return path.with_name(f"{_stem(path)}.fused.onnx")
+
+
+def kernels_folder(out: Path) -> Path:
+    """`bert.fused.kernels` beside `bert.fused.onnx`."""
+    return out.with_name(f"{_stem(out)}.kernels")
 
 
 def report_files(out: Path, report: Path | None = None) -> tuple[Path, ...]:

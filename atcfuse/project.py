@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atcfuse.codegen import GeneratedKernel
+from atcfuse.codegen import GeneratedKernel, status_of
 from atcfuse.codegen.literals import c_float
-from atcfuse.codegen.names import content_letters, kernel_function
+from atcfuse.codegen.names import content_letters, kernel_function, op_type_stem
 from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT, FLOAT16
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.kernel import Operand
@@ -29,10 +29,9 @@ GE_TYPES = {FLOAT: "ge::DT_FLOAT", FLOAT16: "ge::DT_FLOAT16", BFLOAT16: "ge::DT_
 _MSOPGEN_TYPES = {FLOAT: "fp32", FLOAT16: "fp16", BFLOAT16: "bf16", BOOL: "bool"}
 _ELEMENT_NAMES = {FLOAT: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16", BOOL: "bool"}
 _COMPUTE_UNITS = {"Ascend910_93": "ascend910_93", "Ascend910B": "ascend910b", "Ascend310P": "ascend310p"}
-_OP_TEMPLATES = {
-    "op_host/{}.cpp": "op_host/op.cpp.j2",
-    "framework/onnx_plugin/{}_plugin.cpp": "framework/onnx_plugin/plugin.cpp.j2",
-}
+_HOST, _PLUGIN = "op_host/op.cpp.j2", "framework/onnx_plugin/plugin.cpp.j2"
+_DISPATCH = "framework/onnx_plugin/dispatch.cpp.j2"
+_NOT_SHARED = (_HOST, _PLUGIN, _DISPATCH)
 _UB_RESERVE = {"910B": 8192 + 256, "310P": 8192}
 _L1_RESERVE = {"910B": 256, "310P": 0}
 
@@ -51,7 +50,7 @@ PRECISION_FLAGS: Mapping[str, str] = {
 class ProjectKernel:
     """A generated kernel and the op type by which models name it.
 
-    ATC chooses the plugin by op type alone, so kernels of different signatures need different ones.
+    ATC chooses the plugin by op type alone; where several kernels share one, the plugin tells their nodes apart.
     """
 
     kernel: GeneratedKernel
@@ -61,9 +60,10 @@ class ProjectKernel:
 def render_project(kernels: Sequence[ProjectKernel], soc: str, precision_mode: str = "force_fp16") -> dict[str, str]:
     """The project's files by path, `/` between folders; the same kernels give the same text in any order.
 
-    `build.sh` is the only file to be made executable. Raises UsageError ATF730 for two kernels of one op type, ATF731
-    for an op type that is no identifier, ATF732 for a chip without generated kernels or kernels of another family,
-    ATF733 for an unknown precision mode, ATF734 where there is nothing to build.
+    `build.sh` is the only file to be made executable. Raises UsageError ATF730 for two kernels of one op type that a
+    plugin cannot tell apart (ATF735 where they differ in element types), ATF731 for an op type that is no identifier,
+    ATF732 for a chip without generated kernels or kernels of another family, ATF733 for an unknown precision mode,
+    ATF734 where there is nothing to build.
     """
     _check(kernels, soc, precision_mode)
     ordered = sorted(kernels, key=lambda k: k.kernel.op_type)
@@ -74,6 +74,7 @@ def render_project(kernels: Sequence[ProjectKernel], soc: str, precision_mode: s
         "compute_unit": next(unit for prefix, unit in _COMPUTE_UNITS.items() if soc.startswith(prefix)),
         "precision_flag": PRECISION_FLAGS[precision_mode],
         "ops": ops,
+        "dispatched": [op for op, sharing in sorted(_by_op(ordered).items()) if len(sharing) > 1],
         "ub_reserve": _UB_RESERVE[family],
         "ub_budget": platform_of(family).ub,
         "l1_reserve": _L1_RESERVE[family],
@@ -101,11 +102,40 @@ def _check(kernels: Sequence[ProjectKernel], soc: str, precision_mode: str) -> N
         raise UsageError(error("ATF733", f"{precision_mode!r} is not a precision mode of ATC", hint=hint))
     for k in kernels:
         _check_kernel(k, soc, family)
-    for what, names in (("onnx", [k.onnx_op for k in kernels]), ("GE", [k.kernel.op_type for k in kernels])):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            hint = "name the nodes of each signature by an op type of their own"
-            raise UsageError(error("ATF730", f"two kernels for the {what} op type {twice[0]}", hint=hint))
+    names = [k.kernel.op_type for k in kernels]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        hint = "give each kernel once; atcfuse.artifacts.node_kernels finds those that a model needs"
+        raise UsageError(error("ATF730", f"the kernel {twice[0]} is given twice", hint=hint))
+    for op, sharing in _by_op(kernels).items():
+        _check_told_apart(op, sharing)
+
+
+def _by_op(kernels: Iterable[ProjectKernel]) -> dict[str, list[ProjectKernel]]:
+    """The kernels of each ONNX op type, in their order."""
+    groups: dict[str, list[ProjectKernel]] = {}
+    for k in kernels:
+        groups.setdefault(k.onnx_op, []).append(k)
+    return groups
+
+
+def _check_told_apart(op: str, kernels: Sequence[ProjectKernel]) -> None:
+    """A plugin sees a node's attributes and which inputs and outputs it has, but no element types."""
+    seen: dict[Any, ProjectKernel] = {}
+    for k in kernels:
+        signature = k.kernel.signature
+        visible = (*sorted(signature.attributes.items()), *sorted(signature.dtypes))
+        other = seen.setdefault(tuple(visible), k)
+        if other is k:
+            continue
+        if other.kernel.signature.dtypes == signature.dtypes:
+            names = f"{other.kernel.op_type} and {k.kernel.op_type}"
+            raise UsageError(error("ATF730", f"nodes of {names}, both {op}, cannot be told apart"))
+        types = sorted(_ELEMENT_NAMES[s.dtypes[s.spec.inputs[0].name]] for s in (other.kernel.signature, signature))
+        hint = "use --precision-mode force_fp16, or give the model one element type throughout"
+        message = f"two kernels of {op} differ in element types only ({' and '.join(types)})"
+        note = "ATC tells a plugin a node's attributes and inputs, not their element types"
+        raise UsageError(error("ATF735", message, hint=hint, notes=[note]))
 
 
 def _check_kernel(k: ProjectKernel, soc: str, family: str) -> None:
@@ -127,21 +157,25 @@ def _op_values(k: ProjectKernel) -> dict[str, Any]:
     spec, dtypes = signature.spec, signature.dtypes
     element = dtypes[spec.inputs[0].name]
     inputs = [_operand(o, dtypes, element) for o in spec.inputs]
-    outputs = [_operand(o, dtypes, element) for o in spec.outputs]
+    outputs = [
+        {**_operand(o, dtypes, element), "index": index} for index, o in enumerate(spec.outputs) if o.name in dtypes
+    ]
     for output in outputs:  # an output has its input's type whatever ATC's precision mode makes of that
         same = (i for i, operand in enumerate(inputs) if operand["present"] and operand["dtype"] == output["dtype"])
         output["follows"] = next(same, None)
-    unproven = signature.family == "310P" or element == FLOAT
     return {
         "op_type": kernel.op_type,
         "function": kernel.function,
         "onnx_op": k.onnx_op,
         "inputs": inputs,
         "outputs": outputs,
+        "all_outputs": len(spec.outputs),
+        "given": [index for index, o in enumerate(inputs) if o["present"]],
         "attributes": [_attribute(a.name, a.kind, signature.attributes[a.name]) for a in spec.attributes],
         "has_host_header": f"{kernel.function}_host.h" in kernel.files,
         "element": _ELEMENT_NAMES[element],
-        "status": "twin only" if unproven else "twin",
+        "status": status_of(signature.family, _ELEMENT_NAMES[element]),
+        "operands": [o["name"] for o in inputs if o["present"]],
     }
 
 
@@ -163,11 +197,19 @@ def _attribute(name: str, kind: str, value: Any) -> dict[str, Any]:
 
 
 def _op_files(environment: Environment, ops: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        path.format(op["function"]): environment.get_template(template).render({**values, **op})
-        for op in ops
-        for path, template in _OP_TEMPLATES.items()
-    }
+    host = environment.get_template(_HOST)
+    files = {f"op_host/{op['function']}.cpp": host.render({**values, **op}) for op in ops}
+    for onnx_op in sorted({op["onnx_op"] for op in ops}):
+        sharing = [op for op in ops if op["onnx_op"] == onnx_op]
+        if len(sharing) == 1:
+            name = sharing[0]["function"]
+            text = environment.get_template(_PLUGIN).render({**values, **sharing[0]})
+        else:
+            name = kernel_function(op_type_stem(onnx_op))
+            inputs = [operand["name"] for operand in sharing[0]["inputs"]]
+            text = environment.get_template(_DISPATCH).render(onnx_op=onnx_op, kernels=sharing, input_names=inputs)
+        files[f"framework/onnx_plugin/{name}_plugin.cpp"] = text
+    return files
 
 
 def _kernel_files(kernels: Sequence[ProjectKernel]) -> dict[str, str]:
@@ -180,7 +222,7 @@ def _shared_files(environment: Environment, values: Mapping[str, Any]) -> dict[s
     for name in environment.list_templates():
         if not name.endswith(".j2"):
             files[name] = environment.loader.get_source(environment, name)[0] if environment.loader else ""
-        elif name not in _OP_TEMPLATES.values():
+        elif name not in _NOT_SHARED:
             files[name.removesuffix(".j2")] = environment.get_template(name).render(values)
     return files
 

@@ -1,28 +1,50 @@
-"""`atcfuse kernels`: list and show the fused operators."""
+"""`atcfuse kernels`: the fused operators, the projects with their kernels, and the kernels at work on this machine."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from atcfuse.cli import console
-from atcfuse.diagnostics import UsageError, did_you_mean, error
+from atcfuse.diagnostics import AtcfuseError, UsageError, did_you_mean, error
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from atcfuse.kernel import KernelSpec
+    from atcfuse.verify.kernels import KernelRuns
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@click.group("kernels", short_help="List and show the fused operators and their kernels.")
+def chip_options(command: Command) -> Command:
+    """Adds `--soc` and `--precision-mode`, which decide the kernel of a fused node."""
+    soc = click.option("--soc", default="Ascend910B1", show_default=True, help="The chip, as ATC names it.")
+    mode = click.option(
+        "--precision-mode", "mode", default="force_fp16", show_default=True, help="The one that ATC is called with."
+    )
+    return soc(mode(command))
+
+
+@click.group("kernels", short_help="List, show, generate and run the kernels of fused operators.")
 def command() -> None:
     """The fused operators and the kernels that make them."""
 
 
 @command.command("list")
 def list_kernels() -> int:
-    """List every kernel with the operator it makes."""
-    rows = [(spec.name, spec.op, spec.summary) for spec in _specs().values()]
-    console.out(console.table(("kernel", "operator", "summary"), rows))
+    """List every kernel: its operator, the chips and element types that it takes, and what has checked it."""
+    from atcfuse.codegen import support_of
+
+    rows = [
+        (spec.name, spec.op, ", ".join(f"{soc}*" for soc in s.socs), ", ".join(s.elements), s.status)
+        for spec in _specs().values()
+        for s in support_of(spec)
+    ]
+    console.out(console.table(("kernel", "operator", "chips", "element types", "status"), rows))
     return 0
 
 
@@ -39,6 +61,82 @@ def show_kernel(name: str) -> int:
     console.note(str(path))
     console.out(path.read_text(encoding="utf-8"))
     return 0
+
+
+@command.command("generate")
+@click.argument("model", type=console.FILE)
+@click.option("-o", "--output", type=console.FILE, metavar="DIR", help="The project.  [default: MODEL.kernels]")
+@chip_options
+def generate(model: Path, output: Path | None, soc: str, mode: str) -> int:
+    """Write the operator project for the fused nodes of MODEL, which `atcfuse optimize` has written.
+
+    DIR is replaced as a whole if it is such a project already.
+    """
+    from atcfuse.artifacts import EXECUTABLE, MARKER, model_project
+    from atcfuse.files import Transaction
+    from atcfuse.precision import parse_precision_mode
+    from atcfuse.soc_names import parse_soc
+
+    precision_mode = parse_precision_mode(mode)
+    project = model_project(_load(model), model, _specs(), parse_soc(soc), precision_mode)
+    if not project.fused:
+        hint = "optimize the model first: atcfuse optimize MODEL"
+        raise AtcfuseError(error("ATF736", "the model has no fused node", hint=hint))
+    console.show(project.diagnostics)
+    if not project.files:
+        raise AtcfuseError(error("ATF734", f"the project for {model.name} would hold no operator"))
+    target = model.with_suffix(".kernels") if output is None else output
+    with Transaction([model]) as transaction:
+        transaction.folder(target, project.files, marker=MARKER, executable=EXECUTABLE)
+    console.out(str(target))
+    return 0
+
+
+@command.command("run")
+@click.argument("model", type=console.FILE)
+@click.option("--inputs", type=console.FILE, metavar="F.npz", help="Arrays named like the inputs.  [default: made up]")
+@click.option("--node", metavar="NAME", help="Only the fused node of this name.")
+@chip_options
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@console.color_option
+def run(model: Path, inputs: Path | None, node: str | None, soc: str, mode: str, style: str) -> int:
+    """Run the kernel of every fused node of MODEL in the twin and compare it with onnxruntime.
+
+    The operands are those that onnxruntime computes when it runs the model. Errors, the bytes that each kernel moved
+    and its on-chip memory are shown. Exits with 1 where a kernel is off, broke a rule of the chip, or moved other bytes
+    than predicted. Needs a C++17 compiler.
+    """
+    from atcfuse.report import to_json
+    from atcfuse.verify.kernels_text import kernels_dict, kernels_text
+
+    found = run_in_twin(model, inputs, node=node, soc=soc, mode=mode)
+    console.show(found.diagnostics)
+    console.out(to_json(kernels_dict(found)) if style == "json" else kernels_text(found))
+    return 0 if found.ok else 1
+
+
+def run_in_twin(model: Path, inputs: Path | None, *, node: str | None, soc: str, mode: str) -> KernelRuns:
+    """The kernels of a model's fused nodes, run; compiled programs are dropped afterwards."""
+    from tempfile import TemporaryDirectory
+
+    from atcfuse.precision import parse_precision_mode
+    from atcfuse.soc_names import parse_soc
+    from atcfuse.verify import load_inputs
+    from atcfuse.verify.kernels import run_kernels
+
+    given = None if inputs is None else load_inputs(inputs)
+    settings: dict[str, Any] = {"soc": parse_soc(soc), "precision_mode": parse_precision_mode(mode)}
+    with TemporaryDirectory(prefix="atcfuse-kernels-") as cache:
+        return run_kernels(_load(model), model, _specs(), inputs=given, node=node, cache=Path(cache), **settings)
+
+
+def _load(model: Path) -> ModelProto:
+    from atcfuse.graph.dialect import to_dialect
+    from atcfuse.graph.store import load
+
+    proto = load(model)
+    to_dialect(proto, "portable")
+    return proto
 
 
 def _specs() -> dict[str, KernelSpec]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from atcfuse.cli import console
+from atcfuse.cli.kernels import chip_options, run_in_twin
 
 
 @click.command("verify", short_help="Run two models on the same inputs and compare them.")
@@ -15,10 +16,20 @@ from atcfuse.cli import console
 @click.option("--inputs", type=console.FILE, metavar="F.npz", help="Arrays named like the inputs.  [default: made up]")
 @click.option("--rtol", type=click.FloatRange(min=0), help="Largest relative error.  [default: by precision]")
 @click.option("--atol", type=click.FloatRange(min=0), help="Largest absolute error.  [default: 0]")
+@click.option("--kernels", is_flag=True, help="Also run every fused node by its kernel, as `kernels run` does.")
+@chip_options
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @console.color_option
 def command(
-    original: Path, optimized: Path, inputs: Path | None, rtol: float | None, atol: float | None, style: str
+    original: Path,
+    optimized: Path,
+    inputs: Path | None,
+    rtol: float | None,
+    atol: float | None,
+    kernels: bool,
+    soc: str,
+    mode: str,
+    style: str,
 ) -> int:
     """Run ORIGINAL and OPTIMIZED, models of any dialect, in onnxruntime and compare every output.
 
@@ -28,6 +39,7 @@ def command(
     from atcfuse.graph.store import load
     from atcfuse.report import to_json
     from atcfuse.verify import load_inputs, verification_dict, verification_text, verify
+    from atcfuse.verify.kernels_text import kernels_dict, kernels_text
 
     given = None if inputs is None else load_inputs(inputs)
     models = [load(path) for path in (original, optimized)]
@@ -41,6 +53,10 @@ def command(
         rtol=rtol,
         atol=atol,
     )
-    console.show(found.diagnostics)
-    console.out(to_json(verification_dict(found)) if style == "json" else verification_text(found))
-    return 0 if found.ok else 1
+    runs = run_in_twin(optimized, inputs, node=None, soc=soc, mode=mode) if kernels else None
+    console.show([*found.diagnostics, *(runs.diagnostics if runs else ())])
+    if style == "json":
+        console.out(to_json({**verification_dict(found), **({"kernels": kernels_dict(runs)} if runs else {})}))
+    else:
+        console.out("\n".join([verification_text(found), *([kernels_text(runs)] if runs else [])]))
+    return 0 if found.ok and (runs is None or runs.ok) else 1

@@ -18,11 +18,25 @@ file (`<function>_tiling`),
     const char* computeTiling(const atcfuse::Platform&, const atcfuse::Shape* inputs, Tiling&, atcfuse::Launch&);
 
 (nullptr, or why these shapes are refused), where `inputs` and `outputs` follow kernel.yaml; absent ones have rank -1.
-The kernel function takes every input and output of kernel.yaml in that order (null where absent), workspace, tiling.
+The kernel function takes every input of kernel.yaml in that order (null where absent), the outputs that the node has,
+workspace and tiling.
 """
 
+from atcfuse.codegen.chips import Support, status_of, support_of
 from atcfuse.codegen.names import kernel_function
-from atcfuse.codegen.render import GeneratedKernel, refusal_of, render_driver, render_kernel
+from atcfuse.codegen.render import GeneratedKernel, output_names, predict, refusal_of, render_driver, render_kernel
 from atcfuse.codegen.signature import Signature
 
-__all__ = ["GeneratedKernel", "Signature", "kernel_function", "refusal_of", "render_driver", "render_kernel"]
+__all__ = [
+    "GeneratedKernel",
+    "Signature",
+    "Support",
+    "kernel_function",
+    "output_names",
+    "predict",
+    "refusal_of",
+    "render_driver",
+    "render_kernel",
+    "status_of",
+    "support_of",
+]

@@ -1,4 +1,4 @@
-"""Template values of the attention kernel, and the signatures it does not take."""
+"""Template values of the attention kernel, the signatures it does not take, and what it will move."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 from atcfuse.codegen.layouts import Layout, Reading, parse_layout, read_sizes
 from atcfuse.codegen.literals import c_float
 from atcfuse.codegen.signature import BFLOAT16, CPP_TYPES, ELEMENT_BYTES, FLOAT16, Signature
+from atcfuse.tiling import Platform
+from atcfuse.tiling.attention import predict
 from atcfuse.tiling.attention_problem import Problem
 
+ELEMENTS = {"910B": ("float16", "bfloat16", "float32"), "310P": ("float16",)}
 MAX_HEAD_DIM = 256
 LEAST_FLOAT = -3.4028234663852886e38
 """The lowest float32, which stands for -inf inside the kernel: reductions and differences stay finite."""
@@ -114,6 +117,22 @@ def problem(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> Prob
         bias_shape=shapes.get("bias", ()),
         mask_shape=shapes.get("mask", ()),
     )
+
+
+def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
+    """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
+    predicted = predict(problem(signature, shapes), platform)
+    if isinstance(predicted, str):
+        return predicted
+    return {
+        "tensor_bytes_read": sum(predicted.reads.values()),
+        "tensor_bytes_written": sum(predicted.writes.values()),
+        "workspace_bytes_read": predicted.workspace_read,
+        "workspace_bytes_written": predicted.workspace_written,
+        "workspace_footprint": predicted.workspace_footprint,
+        "messages": predicted.messages,
+        **predicted.peak,
+    }
 
 
 def _chip_refusal(signature: Signature) -> str | None:

@@ -1,9 +1,16 @@
-"""What the layer_norm_qkv kernel cannot be generated for."""
+"""What the layer_norm_qkv kernel cannot be generated for, and what it will move."""
 
 from __future__ import annotations
 
-from atcfuse.codegen.signature import Signature
+from collections.abc import Mapping
+
+from atcfuse.codegen.signature import AttributeValue, Signature
+from atcfuse.kernel import KernelSpec
+from atcfuse.tiling import Platform
+from atcfuse.tiling import layer_norm_qkv as tiling
 from atcfuse.tiling.layer_norm_qkv import MAX_PROJECTIONS
+
+ELEMENTS = {"910B": ("float16", "bfloat16", "float32")}
 
 
 def refusal(signature: Signature) -> str | None:
@@ -19,6 +26,20 @@ def refusal(signature: Signature) -> str | None:
     if not isinstance(transposed, tuple) or len(transposed) != count:
         return f"transposed must say for each of {count} weights whether it is [M, K]"
     return _operand_refusal(signature, count)
+
+
+def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
+    """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
+    problem = tiling.problem_of(signature.attributes, signature.dtypes, shapes)
+    return tiling.refusal(problem) or vars(tiling.predict(tiling.plan(problem, platform)))
+
+
+def output_names(spec: KernelSpec, attributes: Mapping[str, AttributeValue], count: int) -> tuple[str, ...]:
+    """The projections in order, then the normalised rows where the node gives one output more."""
+    projections = attributes.get("num_projections")
+    projections = projections if isinstance(projections, int) else count
+    names = tuple(o.name for o in spec.outputs[: min(projections, count)])
+    return (*names, *(o.name for o in spec.outputs[-1:])) if count > projections else names
 
 
 def _operand_refusal(signature: Signature, count: int) -> str | None:

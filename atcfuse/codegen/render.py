@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from atcfuse.codegen.literals import c_float
 from atcfuse.codegen.names import content_letters, kernel_function, op_type_stem
-from atcfuse.codegen.registry import GENERATORS, Generator
+from atcfuse.codegen.registry import GENERATORS, Figures, Shapes
 from atcfuse.codegen.signature import CPP_TYPES, ELEMENT_BYTES, AttributeValue, Signature
 from atcfuse.diagnostics import AtcfuseError, error
 from atcfuse.kernel import KernelSpec
-from atcfuse.tiling import family_of
+from atcfuse.tiling import Platform, family_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,7 +39,7 @@ def refusal_of(
     family = family_of(soc)
     if family is None:
         return f"there are no generated kernels for {soc}; Ascend910B*, Ascend910_93* and Ascend310P* have them"
-    return _generator(spec).refusal(Signature.of(spec, attributes, dtypes, family))
+    return GENERATORS[spec.name].refusal(Signature.of(spec, attributes, dtypes, family))
 
 
 def render_kernel(
@@ -64,6 +64,17 @@ def render_kernel(
     return GeneratedKernel(op_type, function, signature, files)
 
 
+def predict(kernel: GeneratedKernel, shapes: Shapes, platform: Platform) -> Figures | str:
+    """What one launch on inputs of these shapes moves and holds, as the twin counts it, or why it is refused."""
+    signature = kernel.signature
+    return GENERATORS[signature.spec.name].figures(signature, shapes, platform)
+
+
+def output_names(spec: KernelSpec, attributes: Mapping[str, AttributeValue], count: int) -> tuple[str, ...]:
+    """The kernel's names of the outputs of a node that has `count` of them; an output made only if used comes last."""
+    return GENERATORS[spec.name].outputs(spec, attributes, count)
+
+
 def render_driver(kernel: GeneratedKernel) -> str:
     """The program that runs a generated kernel in the twin; `kernels/common/run.cpp.j2` says how it is called."""
     spec, dtypes = kernel.signature.spec, kernel.signature.dtypes
@@ -76,12 +87,8 @@ def render_driver(kernel: GeneratedKernel) -> str:
         function=kernel.function,
         host_headers=[name for name in kernel.files if name.endswith("_host.h")],
         inputs=[described(o.name) for o in spec.inputs],
-        outputs=[described(o.name) for o in spec.outputs],
+        outputs=[{**described(o.name), "index": index} for index, o in enumerate(spec.outputs)],
     )
-
-
-def _generator(spec: KernelSpec) -> Generator:
-    return GENERATORS.get(spec.name, Generator())
 
 
 def _common_files(folder: Path) -> dict[str, str]:
@@ -99,7 +106,7 @@ def _render(signature: Signature, op_type: str) -> dict[str, str]:
         "dtypes": {name: CPP_TYPES[dtype] for name, dtype in signature.dtypes.items()},
         "present": {o.name: signature.has(o.name) for o in (*spec.inputs, *spec.outputs)},
         "family": signature.family,
-        **_generator(spec).values(signature),
+        **GENERATORS[spec.name].values(signature),
     }
     files = {}
     for path in sorted(spec.folder.glob(f"{spec.name}*.j2")):

@@ -17,17 +17,26 @@ FUSED = {"FusedAttention", "FusedLayerNormQKV"}
 CONVERTED = ["bert_ts17_fp32_dynamic", "nanogpt_ts17_fp16_static"]
 
 
+def top(folder: Path) -> set[str]:
+    """Names in a folder."""
+    return {p.name for p in folder.iterdir()}
+
+
 def test_writes_the_model_and_both_reports_beside_the_input(atcfuse, bert):
     original = bert.read_bytes()
     outcome = atcfuse("optimize", bert)
     assert outcome.code == 0
     names = {"bert.onnx", "bert.fused.onnx", "bert.fused.report.json", "bert.fused.report.md"}
-    assert set(files(bert.parent)) == names
+    assert top(bert.parent) == {*names, "bert.fused.kernels"}
     assert bert.read_bytes() == original
     model = onnx.load(bert.parent / "bert.fused.onnx")
     assert {n.op_type for n in model.graph.node if n.domain == "atcfuse"} == FUSED
     report = json.loads((bert.parent / "bert.fused.report.json").read_text())
-    assert report["files"] == {"model": "bert.fused.onnx", "report": "bert.fused.report.json"}
+    assert report["files"] == {
+        "model": "bert.fused.onnx",
+        "report": "bert.fused.report.json",
+        "kernels": "bert.fused.kernels",
+    }
     assert [f["op"] for f in report["fusions"]].count("FusedAttention") == 2
     assert "launches 113 → " in outcome.out
 
@@ -67,20 +76,20 @@ def test_its_own_output_stays_the_same_where_domains_are_spelled_empty(atcfuse, 
 
 
 def test_a_report_folder_is_made_and_gets_both_reports(atcfuse, bert):
-    assert atcfuse("optimize", bert, "--report", bert.parent / "deep" / "reports").code == 0
+    assert atcfuse("optimize", bert, "--no-kernels", "--report", bert.parent / "deep" / "reports").code == 0
     written = set(files(bert.parent)) - {"bert.onnx"}
     assert written == {"bert.fused.onnx", "deep/reports/report.json", "deep/reports/report.md"}
 
 
 def test_a_report_file_is_the_only_report(atcfuse, bert):
-    assert atcfuse("optimize", bert, "--report", bert.parent / "r.json").code == 0
+    assert atcfuse("optimize", bert, "--no-kernels", "--report", bert.parent / "r.json").code == 0
     assert set(files(bert.parent)) == {"bert.onnx", "bert.fused.onnx", "r.json"}
 
 
 def test_dry_run_reports_and_writes_nothing(atcfuse, bert):
     outcome = atcfuse("optimize", bert, "--dry-run", "--format", "json")
     assert outcome.code == 0
-    assert json.loads(outcome.out)["files"] == {"model": None, "report": None}
+    assert json.loads(outcome.out)["files"] == {"model": None, "report": None, "kernels": None}
     assert set(files(bert.parent)) == {"bert.onnx"}
 
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ge {
@@ -28,6 +29,40 @@ private:
 
 class Operator {
 public:
+    Operator() = default;
+    Operator(const char* name, const char* type) : recordedName(name), recordedType(type) {}
+    graphStatus GetName(AscendString& name) const
+    {
+        name = AscendString(recordedName.c_str());
+        return GRAPH_SUCCESS;
+    }
+    graphStatus GetAttr(const char* name, int64_t& value) const
+    {
+        const auto found = recordedInts.find(name);
+        if (found == recordedInts.end()) {
+            return GRAPH_FAILED;
+        }
+        value = found->second.at(0);
+        return GRAPH_SUCCESS;
+    }
+    graphStatus GetAttr(const char* name, std::vector<int64_t>& value) const
+    {
+        const auto found = recordedInts.find(name);
+        if (found == recordedInts.end()) {
+            return GRAPH_FAILED;
+        }
+        value = found->second;
+        return GRAPH_SUCCESS;
+    }
+    graphStatus GetAttr(const char* name, std::vector<AscendString>& value) const
+    {
+        const auto found = recordedTextLists.find(name);
+        if (found == recordedTextLists.end()) {
+            return GRAPH_FAILED;
+        }
+        value.assign(found->second.begin(), found->second.end());
+        return GRAPH_SUCCESS;
+    }
     graphStatus GetAttr(const char* name, AscendString& value) const
     {
         const auto found = recordedTexts.find(name);
@@ -65,9 +100,51 @@ public:
         return *this;
     }
 
+    Operator& SetAttr(const char* name, const std::vector<AscendString>& value)
+    {
+        recordedTextLists[name] = value;
+        return *this;
+    }
+    Operator& SetInput(const char* name, const Operator& source)
+    {
+        recordedInputs.emplace_back(name, source);
+        return *this;
+    }
+    void DynamicInputRegister(const char*, const uint32_t count, bool = true) { recordedInputCount = count; }
+    void DynamicOutputRegister(const char*, const uint32_t count, bool = true) { recordedOutputCount = count; }
+
+    std::string recordedName;
+    std::string recordedType;
+    uint32_t recordedInputCount = 0;
+    uint32_t recordedOutputCount = 0;
+    std::vector<std::pair<std::string, Operator>> recordedInputs;
+    std::map<std::string, std::vector<AscendString>> recordedTextLists;
     std::map<std::string, std::vector<int64_t>> recordedInts;
     std::map<std::string, std::vector<float>> recordedFloats;
     std::map<std::string, std::string> recordedTexts;
+};
+
+class OperatorFactory {
+public:
+    static Operator CreateOperator(const char* name, const char* type) { return Operator(name, type); }
+};
+
+class Graph {
+public:
+    Graph& SetInputs(const std::vector<Operator>& inputs)
+    {
+        recordedInputs = inputs;
+        return *this;
+    }
+    Graph& SetOutputs(const std::vector<Operator>& outputs);
+    Graph& SetOutputs(const std::vector<std::pair<Operator, std::vector<size_t>>>& outputs)
+    {
+        recordedOutputs = outputs;
+        return *this;
+    }
+
+    std::vector<Operator> recordedInputs;
+    std::vector<std::pair<Operator, std::vector<size_t>>> recordedOutputs;
 };
 
 }  // namespace ge

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,14 @@ FLAGS = (
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
 
-def norm(dtype: int = FLOAT16, soc: str = "Ascend910B1", **attributes: Any) -> GeneratedKernel:
+NORM_OPERANDS = ("x", "gamma", "w1", "w2", "b2", "y1", "y2")
+
+
+def norm(
+    names: Sequence[str] = NORM_OPERANDS, dtype: int = FLOAT16, soc: str = "Ascend910B1", **attributes: Any
+) -> GeneratedKernel:
     spec = load_kernels(ROOT / "kernels")["layer_norm_qkv"]
     values = {"norm": "layer_norm", "epsilon": 1e-12, "num_projections": 2, "transposed": (0, 1), **attributes}
-    names = ("x", "gamma", "w1", "w2", "b2", "y1", "y2")
     return render_kernel(spec, values, dict.fromkeys(names, dtype), soc)
 
 
@@ -68,7 +72,7 @@ def compile_and_run(folder: Path, main: str, *arguments: str, text: str = "") ->
 
 @needs_compiler
 def test_host_code_and_plugins_type_check(tmp_path: Path) -> None:
-    files = project(norm(), norm(FLOAT, epsilon=1e-5), attention(), attention(causal="top_left", mask_fill=-1e4))
+    files = project(norm(), norm(dtype=FLOAT, epsilon=1e-5), attention(), attention(causal="top_left", mask_fill=-1e4))
     write(files, tmp_path)
     sources = [n for n in files if n.endswith(".cpp") and not n.startswith("op_kernel/")]
     assert len(sources) == 8
@@ -102,13 +106,13 @@ def test_the_project_holds_the_kernel_that_the_twin_runs() -> None:
 
 
 def test_the_readme_names_every_operator_and_the_flag_of_the_precision_mode() -> None:
-    kernel = norm(FLOAT)
+    kernel = norm(dtype=FLOAT)
     files = render_project([ProjectKernel(kernel, "FusedX")], "Ascend910B3", "must_keep_origin_dtype")
     readme = files["README.md"]
     assert f"compile Ascend C operator: {kernel.op_type} success!" in readme
     assert "--soc_version=Ascend910B3 --precision_mode_v2=origin" in readme
     assert f"| `atcfuse::FusedX` | `{kernel.op_type}` |" in readme
-    assert "| float32 | twin only |" in readme
+    assert "| float32 | checked in the twin only |" in readme
 
 
 HOST_MAIN = """
@@ -177,15 +181,15 @@ def test_host_code_infers_shapes_and_tiles_as_the_twin_does(tmp_path: Path) -> N
     launch = run_kernel(kernel, inputs, cache=tmp_path).launch
     required = {"x", "gamma", "w1", "w2", "b2"}
     names = [o.name for o in kernel.signature.spec.inputs]
-    assert answer[:5] == ["2,5,70", "2,5,33", "1", "1", "1"]
-    assert answer[5:8] == [str(launch.blocks), str((16 << 20) + launch.workspace_bytes), "ascend910b"]
-    assert answer[8:] == [name + ("!" if name in required else "?") for name in names]
+    assert answer[:2] == ["2,5,70", "2,5,33"]
+    assert answer[2:5] == [str(launch.blocks), str((16 << 20) + launch.workspace_bytes), "ascend910b"]
+    assert answer[5:] == [name + ("!" if name in required else "?") for name in names]
 
     def ask(text: str) -> str:
         return subprocess.run([tmp_path / "main"], input=text, capture_output=True, text=True, check=True).stdout
 
-    assert ask(known.replace("3 2 5 40", "3 -1 5 40")).startswith("-1,5,70 -1,5,33 1 1 1 ")
-    assert ask(known.replace("3 2 5 40", "1 -2")).startswith("-2 -2 1 1 1 ")
+    assert ask(known.replace("3 2 5 40", "3 -1 5 40")).startswith("-1,5,70 -1,5,33 ")
+    assert ask(known.replace("3 2 5 40", "1 -2")).startswith("-2 -2 ")
     assert ask(known.replace("3 2 5 40", "3 2 5 41")) == "shapes refused\n"
     assert ask(known.replace("3 2 5 40", "9 1 1 1 1 1 1 1 5 40")) == "shapes refused\n"
 
@@ -250,6 +254,90 @@ def test_the_plugin_takes_its_own_nodes_and_refuses_others(tmp_path: Path) -> No
     domains = ["atcfuse::1", *(f"ai.onnx::{opset}" for opset in range(8, 19))]
     assert first.split() == [*(f"{domain}::Fused0" for domain in domains), kernel.op_type]
     assert dict(zip(nodes, answers, strict=True)) == nodes
+
+
+DISPATCH_MAIN = """
+#include "framework/onnx_plugin/atcfuse_layer_norm_qkv_plugin.cpp"
+#include <iostream>
+int main(int argc, char** argv)
+{
+    const domi::OpRegistrationData& plugin = domi::recordedRegistrations().at(0);
+    std::cout << plugin.recordedType << ' ' << plugin.recordedOrigins.size() << '\\n';
+    for (int i = 1; i + 2 < argc; i += 3) {
+        ge::Operator source;
+        source.SetAttr("op_type", ge::AscendString("ai.onnx::13::FusedLayerNormQKV"));
+        source.SetAttr("name", ge::AscendString("n0"));
+        source.SetAttr("attribute", ge::AscendString(argv[i]));
+        std::vector<ge::AscendString> inputs;
+        for (const char* flag = argv[i + 1]; *flag != '\\0'; ++flag) {
+            inputs.emplace_back(*flag == '1' ? "value" : "");
+        }
+        source.SetAttr("input", inputs);
+        source.SetAttr("output", std::vector<ge::AscendString>(std::stoul(argv[i + 2]), ge::AscendString("y")));
+        ge::Operator target("n0", "PartitionedCall");
+        if (plugin.recordedParse(source, target) != domi::SUCCESS) {
+            std::cout << "refused\\n";
+            continue;
+        }
+        ge::Graph graph;
+        if (plugin.recordedToGraph(target, graph) != domi::SUCCESS) {
+            std::cout << "no graph\\n";
+            continue;
+        }
+        const ge::Operator& made = graph.recordedOutputs.at(0).first;
+        std::cout << target.recordedTexts["original_type"] << ' ' << target.recordedInputCount << ' '
+                  << target.recordedOutputCount << ' ' << made.recordedType << ' ' << made.recordedName << ' '
+                  << made.recordedInts.at("num_projections").at(0);
+        for (const auto& input : made.recordedInputs) {
+            std::cout << ' ' << input.first << '=' << input.second.recordedType
+                      << input.second.recordedInts.at("index").at(0);
+        }
+        std::cout << ' ' << graph.recordedInputs.size() << ' ' << graph.recordedOutputs.at(0).second.size() << '\\n';
+    }
+}
+"""
+
+
+@needs_compiler
+def test_one_plugin_tells_the_nodes_of_several_kernels_apart(tmp_path: Path) -> None:
+    plain, close, wider = norm(), norm(epsilon=1.000001e-12), norm(("x", "w1", "w2", "y1", "y2", "normalized"))
+    kernels = [ProjectKernel(k, "FusedLayerNormQKV") for k in (plain, close, wider)]
+    write(render_project(kernels, "Ascend910B1"), tmp_path)
+    hex_of = {k.op_type: float(k.signature.number("epsilon")).hex() for k in (plain, close)}
+    exact = [node_json(epsilon_hex={"type": 3, "s": text}) for text in hex_of.values()]
+    nodes = [
+        (exact[0], "110110001", "2", plain),
+        (exact[1], "110110001", "2", close),
+        (node_json(), "100110000", "3", wider),
+        (node_json(), "10011", "3", wider),
+        (node_json(), "100110000", "2", None),
+        (node_json(norm={"type": 3, "s": "rms_norm"}), "110110001", "2", None),
+        (node_json(), "111110001", "2", None),
+        ("[", "110110001", "2", None),
+    ]
+    arguments = [text for node in nodes for text in node[:3]]
+    first, *answers = compile_and_run(tmp_path, DISPATCH_MAIN, *arguments).splitlines()
+    assert first == "PartitionedCall 12"
+    names = [o.name for o in plain.signature.spec.inputs]
+    for (_, present, outputs, kernel), answer in zip(nodes, answers, strict=True):
+        if kernel is None:
+            assert answer == "refused"
+            continue
+        given = [f"{names[i]}=Data{i}" for i, flag in enumerate(present) if flag == "1"]
+        node = f"ai.onnx::13::FusedLayerNormQKV {len(present)} {outputs} {kernel.op_type} n0 2"
+        assert answer == " ".join([node, *given, str(len(given)), outputs])
+
+
+def test_kernels_that_a_plugin_cannot_tell_apart_are_refused() -> None:
+    def refused(*kernels: GeneratedKernel) -> str:
+        with pytest.raises(UsageError) as caught:
+            render_project([ProjectKernel(k, "FusedA") for k in kernels], "Ascend910B1")
+        return str(caught.value)
+
+    text = refused(norm(), norm(dtype=FLOAT))
+    assert "ATF735: two kernels of FusedA differ in element types only (float16 and float32)" in text
+    assert "--precision-mode force_fp16" in text
+    assert "ATF730" in refused(norm(), norm())
 
 
 READER_MAIN = """
@@ -321,7 +409,6 @@ def test_string_literals_escape_everything_unusual() -> None:
 @pytest.mark.parametrize(
     ("code", "kernels", "soc", "mode"),
     [
-        ("ATF730", ["FusedA", "FusedA"], "Ascend910B1", "force_fp16"),
         ("ATF731", ["Fused A"], "Ascend910B1", "force_fp16"),
         ("ATF731", ['A"); evil('], "Ascend910B1", "force_fp16"),
         ("ATF731", [""], "Ascend910B1", "force_fp16"),

@@ -20,6 +20,7 @@ enum class ImplyType : unsigned int { BUILDIN = 0, TVM };
 class OpRegistrationData {
 public:
     using Parse = std::function<Status(const ge::Operator&, ge::Operator&)>;
+    using ToGraph = std::function<Status(const ge::Operator&, ge::Graph&)>;
 
     explicit OpRegistrationData(const char* type) : recordedType(type) {}
     OpRegistrationData& FrameworkType(const domi::FrameworkType& framework)
@@ -40,12 +41,18 @@ public:
         recordedParse = parse;
         return *this;
     }
+    OpRegistrationData& ParseOpToGraphFn(const ToGraph& to_graph)
+    {
+        recordedToGraph = to_graph;
+        return *this;
+    }
     OpRegistrationData& ImplyType(const domi::ImplyType&) { return *this; }
 
     std::string recordedType;
     domi::FrameworkType recordedFramework = CAFFE;
     std::vector<ge::AscendString> recordedOrigins;
     Parse recordedParse;
+    ToGraph recordedToGraph;
 };
 
 inline std::vector<OpRegistrationData>& recordedRegistrations()

@@ -201,6 +201,27 @@ private:
     const char* at_;
 };
 
+/// Whether a node's float is the one a kernel was generated for, up to the six digits that may be left of it.
+inline bool sameNumber(float found, float expected)
+{
+    const float distance = found > expected ? found - expected : expected - found;
+    const float size = expected < 0 ? -expected : expected;
+    return found == expected || (found != found && expected != expected) || distance <= 1e-5f * size;
+}
+
+inline bool sameNumbers(const std::vector<float>& found, const std::vector<float>& expected)
+{
+    if (found.size() != expected.size()) {
+        return false;
+    }
+    for (size_t i = 0; i < found.size(); ++i) {
+        if (!sameNumber(found[i], expected[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /// The attributes of one node. Each reader takes the value to use where the node has no such attribute.
 class Attributes {
 public:
@@ -253,6 +274,24 @@ public:
         return list<float>(name, "floats", std::move(absent), toFloat);
     }
 
+    /// Whether a float is the expected one: exactly where <name>_hex is there. An absent attribute is any.
+    bool isNumber(const char* name, float expected) const
+    {
+        const float found = number(name, expected);
+        const bool exact = find(std::string(name) + "_hex") != nullptr;
+        return exact ? found == expected || (found != found && expected != expected) : sameNumber(found, expected);
+    }
+
+    bool areIntegers(const char* name, const std::vector<int64_t>& expected) const
+    {
+        return integers(name, expected) == expected;
+    }
+
+    bool areNumbers(const char* name, const std::vector<float>& expected) const
+    {
+        return sameNumbers(numbers(name, expected), expected);
+    }
+
 private:
     const Json* find(const std::string& name) const
     {
@@ -294,26 +333,5 @@ private:
 
     std::vector<Json> entries_;
 };
-
-/// Whether a node's float is the one a kernel was generated for, up to the six digits that may be left of it.
-inline bool sameNumber(float found, float expected)
-{
-    const float distance = found > expected ? found - expected : expected - found;
-    const float size = expected < 0 ? -expected : expected;
-    return found == expected || (found != found && expected != expected) || distance <= 1e-5f * size;
-}
-
-inline bool sameNumbers(const std::vector<float>& found, const std::vector<float>& expected)
-{
-    if (found.size() != expected.size()) {
-        return false;
-    }
-    for (size_t i = 0; i < found.size(); ++i) {
-        if (!sameNumber(found[i], expected[i])) {
-            return false;
-        }
-    }
-    return true;
-}
 
 }  // namespace atcfuse

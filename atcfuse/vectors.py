@@ -1,0 +1,140 @@
+"""A test of one kernel on the real chip: a model of its operator alone, inputs, and what must come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from atcfuse import meaning
+from atcfuse.codegen import GeneratedKernel, Signature
+from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT16
+from atcfuse.graph.dialect import Dialect, to_dialect
+from atcfuse.graph.single import Tensor, one_node_model
+from atcfuse.graph.store import save_bytes
+from atcfuse.reference import (
+    Array,
+    bfloat16_bits,
+    bfloat16_values,
+    evaluate,
+    memory_shape,
+    operand_factors,
+    operand_sizes,
+)
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+BATCH, QUERIES, KEYS = 2, 5, 19
+ROWS, HIDDEN, COLUMNS = (2, 3), 64, 40
+Shape = tuple[int, ...]
+
+
+def vector_files(kernel: GeneratedKernel, attributes: Mapping[str, Any], opset: int) -> dict[str, bytes]:
+    """The files of a kernel's test by path; the same signature gives the same bytes."""
+    signature = kernel.signature
+    batch, queries, keys = _extents(signature)
+    inputs = {name: _values(signature, name, shape) for name, shape in _shapes(signature).items()}
+    exact = {name: decode(array, signature.dtypes[name]) for name, array in inputs.items()}
+    expected = evaluate(signature, exact, queries, keys, batch)
+    shapes = {name: array.shape for name, array in {**inputs, **expected}.items()}
+    model = signature_model(signature, attributes, opset, shapes, "atc")
+    files = {"model.onnx": save_bytes(model)}
+    files |= {f"inputs/{name}.bin": array.tobytes() for name, array in inputs.items()}
+    files |= {
+        f"expected/{name}.bin": encode(array, signature.dtypes[name]).tobytes() for name, array in expected.items()
+    }
+    return files
+
+
+def signature_model(
+    signature: Signature,
+    attributes: Mapping[str, Any],
+    opset: int,
+    shapes: Mapping[str, Shape] | None = None,
+    dialect: Dialect = "portable",
+) -> ModelProto:
+    """A model of one node of a signature, operands named as the kernel names them; without shapes it takes any."""
+    spec, dtypes = signature.spec, signature.dtypes
+    inputs = {o.name: dtypes[o.name] for o in spec.inputs if signature.has(o.name)}
+    outputs = [o.name for o in spec.outputs if signature.has(o.name)]
+    of = meaning.signature_of(spec, signature.attributes, inputs, outputs, opset)
+
+    def tensor(name: str) -> Tensor:
+        return Tensor(name, dtypes[name], None if shapes is None else shapes[name])
+
+    operands = [tensor(o.name) if signature.has(o.name) else None for o in spec.inputs]
+    results = [tensor(name) for name in outputs]
+    model = one_node_model(spec.op, attributes, operands, results, meaning.render(spec, of), opset)
+    to_dialect(model, dialect)
+    return model
+
+
+def encode(values: Array, dtype: int) -> Array:
+    """Numbers as a kernel's operand: bfloat16 as bits in uint16."""
+    if dtype == BFLOAT16:
+        return bfloat16_bits(values)
+    with np.errstate(over="ignore"):
+        return values.astype({BOOL: "|b1", FLOAT16: "<f2"}.get(dtype, "<f4"))
+
+
+def decode(array: Array, dtype: int) -> Array:
+    """A kernel's operand as float64; a mask stays boolean."""
+    if dtype == BOOL:
+        return array
+    return (bfloat16_values(array) if dtype == BFLOAT16 else array).astype(np.float64)
+
+
+def _extents(signature: Signature) -> tuple[int, int, int]:
+    """Batch, queries and keys of the test; a layout that leaves a letter out has one of it."""
+    if signature.spec.name != "attention":
+        return BATCH, QUERIES, KEYS
+    texts = {name: {f.letter for f in _plain_factors(signature, name)} for name in ("q", "k", "v", "out")}
+    batch = BATCH if all("B" in letters for letters in texts.values()) else 1
+    queries = QUERIES if "S" in texts["q"] and "S" in texts["out"] else 1
+    keys = KEYS if "S" in texts["k"] and "S" in texts["v"] else 1
+    return batch, queries, keys
+
+
+def _plain_factors(signature: Signature, operand: str) -> list[Any]:
+    return operand_factors(signature, operand, operand_sizes(signature, operand, 1, 1, 1))
+
+
+def _shapes(signature: Signature) -> dict[str, Shape]:
+    shapes = _attention_shapes(signature) if signature.spec.name == "attention" else _norm_shapes(signature)
+    return {o.name: shapes[o.name] for o in signature.spec.inputs if signature.has(o.name)}
+
+
+def _attention_shapes(signature: Signature) -> dict[str, Shape]:
+    batch, queries, keys = _extents(signature)
+    shapes = {
+        name: memory_shape(operand_factors(signature, name, operand_sizes(signature, name, queries, keys, batch)))
+        for name in "qkv"
+    }
+    return {**shapes, "bias": (1, 1, queries, keys), "mask": (batch, 1, 1, keys)}
+
+
+def _norm_shapes(signature: Signature) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {"x": (*ROWS, HIDDEN), "gamma": (HIDDEN,), "beta": (HIDDEN,)}
+    transposed = signature.attributes["transposed"]
+    assert isinstance(transposed, tuple)
+    for index, flag in enumerate(transposed, 1):
+        shapes[f"w{index}"] = (COLUMNS, HIDDEN) if flag else (HIDDEN, COLUMNS)
+        shapes[f"b{index}"] = (COLUMNS,)
+    return shapes
+
+
+def _values(signature: Signature, name: str, shape: Shape) -> Array:
+    """Scrambled numbers that every element type holds exactly; a mask keeps the last key of every row."""
+    count = int(np.prod(shape))
+    seed = sum(map(ord, name))
+    mixed = (np.arange(1, count + 1, dtype=np.uint64) * 2654435761 + seed * 40503) % 2**32
+    mixed = (mixed ^ (mixed >> np.uint64(15))) * np.uint64(2246822519) % 2**32
+    steps = ((mixed >> np.uint64(20)) % 255).astype(np.int64) - 127
+    if signature.dtypes[name] == BOOL:
+        keep: Array = (steps > -40).reshape(shape)
+        keep[..., -1] = True
+        return keep if signature.integer("mask_keeps") else ~keep
+    scale = 512 if name.startswith("w") else 64
+    return encode((steps / scale).reshape(shape), signature.dtypes[name])

@@ -1,0 +1,150 @@
+"""Kernels from the command line: written beside the model, listed, generated again, and run in the twin."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import Outcome, files
+
+Run = Callable[..., Outcome]
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+NODE = "/bert/encoder/layer.0/attention/self/FusedAttention"
+
+
+def test_optimize_writes_the_operator_project(atcfuse: Run, bert: Path) -> None:
+    done = atcfuse("optimize", bert)
+    assert done.code == 0
+    folder = bert.with_name("bert.fused.kernels")
+    assert os.access(folder / "build.sh", os.X_OK)
+    assert (folder / ".atcfuse").is_file()
+    assert "kernels: bert.fused.kernels" in done.out
+    report = json.loads(bert.with_name("bert.fused.report.json").read_text())
+    assert report["files"]["kernels"] == "bert.fused.kernels"
+
+
+def test_a_second_run_and_generate_write_the_same_project(atcfuse: Run, bert: Path, tmp_path: Path) -> None:
+    atcfuse("optimize", bert)
+    first = files(bert.with_name("bert.fused.kernels"))
+    fused = bert.with_name("bert.fused.onnx")
+    for dialect in ("atc-flat", "portable"):
+        assert atcfuse("optimize", fused, "-o", tmp_path / "again.onnx", "--dialect", dialect).code == 0
+        assert files(tmp_path / "again.kernels") == first
+        done = atcfuse("kernels", "generate", tmp_path / "again.onnx", "-o", tmp_path / "project")
+        assert (done.code, done.out) == (0, f"{tmp_path / 'project'}\n")
+        assert files(tmp_path / "project") == first
+
+
+@pytest.mark.parametrize("option", [("--no-kernels",), ("--dry-run",), ("--soc", "Ascend310B1")])
+def test_no_project_where_there_is_none_to_write(atcfuse: Run, bert: Path, option: tuple[str, ...]) -> None:
+    assert atcfuse("optimize", bert, *option).code == 0
+    assert not bert.with_name("bert.fused.kernels").exists()
+
+
+def test_a_folder_of_somebody_else_is_kept(atcfuse: Run, bert: Path) -> None:
+    folder = bert.with_name("bert.fused.kernels")
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    done = atcfuse("optimize", bert)
+    assert done.code == 1
+    assert "ATF128" in done.err
+    assert sorted(p.name for p in bert.parent.iterdir()) == ["bert.fused.kernels", "bert.onnx"]
+
+
+def test_generate_follows_chip_and_precision_mode(atcfuse: Run, bert: Path, tmp_path: Path) -> None:
+    atcfuse("optimize", bert)
+    fused = bert.with_name("bert.fused.onnx")
+    options = ("--soc", "Ascend310P3", "--precision-mode", "fp16")
+    done = atcfuse("kernels", "generate", fused, "-o", tmp_path / "p", *options)
+    assert done.code == 0
+    assert "warning: ATF738: 2 fused nodes have no kernel on Ascend310P3" in done.err
+    readme = (tmp_path / "p" / "README.md").read_text()
+    assert "--soc_version=Ascend310P3 --precision_mode_v2=fp16" in readme
+    assert "FusedLayerNormQKV" not in readme
+
+
+def test_generate_says_why_there_is_nothing(atcfuse: Run, bert: Path) -> None:
+    done = atcfuse("kernels", "generate", bert)
+    assert done.code == 1
+    assert "ATF736" in done.err
+    atcfuse("optimize", bert)
+    done = atcfuse("kernels", "generate", bert.with_name("bert.fused.onnx"), "--soc", "Ascend310B1")
+    assert done.code == 1
+    assert "ATF738: 4 fused nodes have no kernel on Ascend310B1" in done.err
+    assert "ATF734" in done.err
+
+
+def test_list_shows_chips_and_how_far_each_kernel_is_checked(atcfuse: Run) -> None:
+    lines = atcfuse("kernels", "list").out.splitlines()
+    attention = [" ".join(line.split()) for line in lines if line.startswith("attention ")]
+    assert attention == [
+        "attention FusedAttention Ascend910B*, Ascend910_93* float16, bfloat16 twin",
+        "attention FusedAttention Ascend910B*, Ascend910_93* float32 checked in the twin only",
+        "attention FusedAttention Ascend310P* float16 checked in the twin only",
+    ]
+
+
+def test_show_prints_the_contract(atcfuse: Run) -> None:
+    assert "op: FusedAttention" in atcfuse("kernels", "show", "FusedAttention").out
+
+
+@needs_compiler
+def test_run_executes_a_node_in_the_twin(atcfuse: Run, bert: Path, tmp_path: Path) -> None:
+    atcfuse("optimize", bert)
+    shape = (1, 7)
+    np.savez(
+        tmp_path / "in.npz",
+        input_ids=np.arange(7).reshape(shape),
+        attention_mask=np.ones(shape, np.int64),
+        token_type_ids=np.zeros(shape, np.int64),
+    )
+    arguments = (bert.with_name("bert.fused.onnx"), "--inputs", tmp_path / "in.npz", "--node", NODE)
+    done = atcfuse("kernels", "run", *arguments, "--format", "json")
+    assert done.code == 0, done.err
+    (run,) = json.loads(done.out)["runs"]
+    assert run["ok"]
+    assert run["node"] == NODE
+    assert run["counted"] == run["predicted"]
+    assert run["counted"]["ub"] > 0
+    assert run["max_rel"] < run["limit"] == 2e-2
+
+
+@needs_compiler
+def test_verify_runs_the_kernels_too(atcfuse: Run, bert: Path) -> None:
+    atcfuse("optimize", bert)
+    done = atcfuse("verify", bert, bert.with_name("bert.fused.onnx"), "--kernels")
+    assert done.code == 0, done.err
+    assert "models agree" in done.out
+    assert "4 fused nodes by 2 kernels in the twin: they agree with onnxruntime" in done.out
+
+
+def test_without_a_compiler_the_message_says_what_to_do(
+    atcfuse: Run, bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    atcfuse("optimize", bert)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    done = atcfuse("kernels", "run", bert.with_name("bert.fused.onnx"))
+    assert done.code == 1
+    assert "ATF700" in done.err
+    assert "install g++" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "exit_code"),
+    [
+        ((), "ATF736", 1),
+        (("--node", "nobody"), "ATF737", 2),
+        (("--soc", "Ascend310B1"), "ATF738", 1),
+        (("--precision-mode", "half"), "ATF153", 2),
+    ],
+)
+def test_mistakes_have_codes(atcfuse: Run, bert: Path, arguments: tuple[str, ...], code: str, exit_code: int) -> None:
+    atcfuse("optimize", bert)
+    model = bert if code == "ATF736" else bert.with_name("bert.fused.onnx")
+    done = atcfuse("kernels", "run", model, *arguments)
+    assert (done.code, code in done.err) == (exit_code, True)

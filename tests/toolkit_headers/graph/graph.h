@@ -1,0 +1,4 @@
+// ge: graphs of operators.
+#pragma once
+
+#include "../graph_types.h"

@@ -1,0 +1,4 @@
+// ge: operators as plugins see them.
+#pragma once
+
+#include "../graph_types.h"

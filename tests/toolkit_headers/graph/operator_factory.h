@@ -1,0 +1,4 @@
+// ge: operators made by type.
+#pragma once
+
+#include "../graph_types.h"
