@@ -55,7 +55,7 @@ def test_the_pasted_output_is_what_the_main_job_prints(request: pytest.FixtureRe
     shutil.copy(ROOT / arguments[1], tmp_path / "sample_models")
     command = [sys.executable, "-c", "from atcfuse.cli import main; main()", *arguments]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", check=True)
-    assert len(list((tmp_path / "sample_models").glob("*.fused.*"))) == 3
+    assert len(list((tmp_path / "sample_models").glob("*.fused.*"))) == 4
     before, fence, rest = read("README.md").partition("pastes anew. -->\n```text\n")
     pasted, end, after = rest.partition("```\n")
     if request.config.getoption("--update-golden"):
@@ -156,7 +156,7 @@ def test_the_order_of_modules_is_the_contract() -> None:
     assert order == layers
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| `.*", read("DESIGN.md"), re.MULTILINE))))
     modules = {name for layer in layers for name in layer.split(" | ")}
-    helpers = {"layout", "options", "precision", "soc_names", "hints", "resources", "files", "switches"}
+    helpers = {"layout", "options", "precision", "keep_nodes", "hints", "resources", "files", "switches"}
     assert modules - helpers <= named, "the table in DESIGN.md leaves a module out"
 
 
