@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atcfuse.graph.dims import Dim
+from atcfuse.dims import Dim
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.text import parse_graph
@@ -33,7 +33,8 @@ def outcome(mask: str, scores: str, keys_agree: bool = False) -> Value | Built |
 
     layouts = Layouts({}, table["B"], HEADS, table["S"], table["L"])
     item = Aligned("m", dims(scores), scope.fact("m").shape or ())
-    return combined(scope, [item], "Add", layouts, keys_agree)
+    raw = (table["B"], HEADS, table["S"], table["L"])
+    return combined(scope, [item], "Add", layouts, raw, keys_agree)
 
 
 def _product(text: str, table: dict[str, Dim]) -> Dim:
@@ -81,11 +82,17 @@ def test_several_masks_are_combined_in_order() -> None:
     layouts = Layouts({}, 1, HEADS, 1, 1)
     shape = scope.fact("m").shape or ()
     two = [Aligned("m", (1, HEADS, *shape), shape)] * 2
-    assert combined(scope, two, "And", layouts, False) == Built("And", (Value("m"), Value("m")))
-    assert combined(scope, [], "And", layouts, False) is None
+    assert combined(scope, two, "And", layouts, two[0].shape, False) == Built("And", (Value("m"), Value("m")))
+    assert combined(scope, [], "And", layouts, (), False) is None
 
 
 def test_regrouping_is_what_the_scores_see() -> None:
     """The reshape that is built spreads [B*H, S, L] over [B, H, S, L] in the order of memory."""
     mask = np.arange(2 * HEADS * 4).reshape(2 * HEADS, 2, 2)
     np.testing.assert_array_equal(mask[None].reshape(-1, HEADS, 2, 2)[1, 2], mask[1 * HEADS + 2])
+
+
+def test_a_mask_across_regrouped_queries_refuses() -> None:
+    found = outcome("[1,L]", "[3,B*S,L]")
+    assert isinstance(found, Refusal)
+    assert found.code == "ATF315"
