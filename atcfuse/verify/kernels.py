@@ -28,7 +28,7 @@ from atcfuse.verify.core import GIVEN
 from atcfuse.verify.files import check_inputs
 from atcfuse.verify.plan import collect
 from atcfuse.verify.session import RuntimeFailure, Session
-from atcfuse.verify.values import Array, Value
+from atcfuse.verify.values import Array, Feed, Value
 
 MAX_FEEDS = 2
 """Generated input sets that the twin runs: the plainest and, where there are masks, a padded one."""
@@ -101,12 +101,12 @@ def run_kernels(
     find_compiler()
     runnable, diagnostics = _runnable(nodes)
     interface = read_interface(model)
+    feeds = _feeds(model, path.parent, interface, inputs) if runnable else []
     taps = tap(index, (value for n in runnable for value in n.inputs.values()))
-    activations = _activations(model, path.parent, interface, inputs) if runnable else []
     twin = _Twin(index.opset, cache)
     runs = [
         twin.run(n, feed, {operand: values[taps[value]] for operand, value in n.inputs.items()})
-        for feed, values in activations
+        for feed, values in _activations(model, path.parent, interface, feeds)
         for n in runnable
     ]
     return KernelRuns(tuple(runs), (*diagnostics, *(d for run in runs for d in _complaints(run))))
@@ -138,23 +138,38 @@ def _runnable(nodes: Sequence[NodeKernel]) -> tuple[list[NodeKernel], list[Diagn
     return [n for n in nodes if n.kernel is not None and not n.nested], diagnostics
 
 
-def _activations(
-    model: ModelProto, folder: Path, interface: Interface, inputs: Mapping[str, Array] | None
-) -> Sequence[tuple[str, Mapping[str, Value]]]:
-    """The values of all taps on each set of inputs."""
-    given = None if inputs is None else check_inputs(inputs, interface)
+def _feeds(model: ModelProto, folder: Path, interface: Interface, inputs: Mapping[str, Array] | None) -> Sequence[Feed]:
+    """The given inputs, or made-up ones on which the model runs."""
+    if inputs is not None:
+        return [Feed(GIVEN, check_inputs(inputs, interface))]
     try:
         with closing(Session(model, folder)) as session:
-            if given is not None:
-                return [(GIVEN, session.run(given, interface))]
-            found = collect(model, interface, lambda v: session.run(v, interface), 0)
+            found = collect(model, interface, lambda values: session.run(values, interface), 0).feeds
     except RuntimeFailure as e:
-        hint = "give inputs that the model accepts with --inputs F.npz, or compare the models with `atcfuse verify`"
-        raise AtcfuseError(error("ATF740", f"onnxruntime does not run the model: {e}", hint=hint)) from e
-    if not found.feeds:
+        raise AtcfuseError(_not_run(e)) from e
+    if not found:
         hint = f"give inputs with --inputs F.npz (arrays named {', '.join(i.name for i in interface.inputs)})"
         raise AtcfuseError(error("ATF504", "cannot make up inputs for the model", hint=hint))
-    return list(zip((f.name for f in found.feeds), found.references, strict=True))[:MAX_FEEDS]
+    return found[:MAX_FEEDS]
+
+
+def _activations(
+    model: ModelProto, folder: Path, interface: Interface, feeds: Sequence[Feed]
+) -> Iterator[tuple[str, Mapping[str, Value]]]:
+    """The values of all taps, one set of inputs at a time: weights are among them."""
+    if not feeds:
+        return
+    try:
+        with closing(Session(model, folder)) as session:
+            for feed in feeds:
+                yield feed.name, session.run(feed.values, interface)
+    except RuntimeFailure as e:
+        raise AtcfuseError(_not_run(e)) from e
+
+
+def _not_run(failure: RuntimeFailure) -> Diagnostic:
+    hint = "give inputs that the model accepts with --inputs F.npz"
+    return error("ATF740", f"onnxruntime does not run the model: {failure}", hint=hint)
 
 
 class _Twin:
@@ -177,7 +192,11 @@ class _Twin:
         predicted = predict(kernel, {k: v.shape for k, v in inputs.items()}, platform_of(kernel.signature.family))
         assert not isinstance(predicted, str), predicted  # the kernel's own tiling took the shapes
         counted = {**result.counters, **result.counters["peak"]}
-        outputs = tuple(self._compare(node, kernel, feed, inputs, result))
+        try:
+            outputs = tuple(self._compare(node, kernel, feed, inputs, result))
+        except RuntimeFailure as e:
+            message = f"onnxruntime does not compute what {node.op} means: {e}"
+            return KernelRun(node.node, kernel, feed, failure=error("ATF740", message))
         return KernelRun(node.node, kernel, feed, outputs, {name: counted[name] for name in predicted}, predicted)
 
     def _compare(

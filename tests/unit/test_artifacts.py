@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from onnx import TensorProto, helper
 
 from atcfuse.artifacts import NodeKernel, distinct, kernel_files, model_project, node_kernels
 from atcfuse.compiler import optimize_proto, toolbox
-from atcfuse.diagnostics import UsageError
+from atcfuse.diagnostics import AtcfuseError, UsageError
 from atcfuse.graph.feeds import ModelProto, read_interface, read_model
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
@@ -253,6 +254,30 @@ def test_a_wrong_kernel_is_told(monkeypatch: pytest.MonkeyPatch, programs: Path)
     assert not found.ok
     assert {d.code for d in found.diagnostics} == {"ATF741", "ATF742"}
     assert "tensor_bytes_read: predicted" in str(found.diagnostics[1])
+
+
+@needs_compiler
+def test_inputs_that_do_not_run_are_told() -> None:
+    ids = np.zeros((1, 7), np.int64)
+    inputs = {"input_ids": ids, "attention_mask": ids[:, :5], "token_type_ids": ids}
+    with pytest.raises(AtcfuseError, match="ATF740"):
+        run_kernels(fused(BERT), SAMPLES / BERT, specs(), soc=SOC, inputs=inputs)
+
+
+@needs_compiler
+def test_a_node_in_a_body_is_named_and_left_out() -> None:
+    nodes, opset = kernels_of(BERT)
+    node, kernel = next((n, k) for n, k in distinct(nodes) if n.op == "FusedAttention")
+    model = signature_model(kernel.signature, node.attributes, opset)
+    branch = helper.make_graph(list(model.graph.node), "branch", [], list(model.graph.output))
+    choice = helper.make_node("If", ["wanted"], ["out"], "choice", then_branch=branch, else_branch=branch)
+    del model.graph.node[:]
+    model.graph.node.append(choice)
+    model.graph.input.append(helper.make_tensor_value_info("wanted", TensorProto.BOOL, []))
+    found = run_kernels(model, Path("m.onnx"), specs(), soc=SOC)
+    assert found.ok
+    assert found.runs == ()
+    assert [d.code for d in found.diagnostics] == ["ATF739", "ATF739"]
 
 
 @pytest.mark.parametrize(
