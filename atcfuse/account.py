@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import atcfuse
-from atcfuse.codegen import render_kernel
+from atcfuse.cost.model import as_list
+from atcfuse.decide import Pricer
 from atcfuse.diagnostics import Diagnostic
-from atcfuse.estimate import estimate
+from atcfuse.estimate import ModelCost, model_cost
 from atcfuse.graph.index import Model
-from atcfuse.graph.traffic import Kind, Sizes, Traffic, element_bits, kinds, measure, node_bytes
+from atcfuse.graph.traffic import KindsOf, Remembered, Sizes, Traffic, element_bits, kinds, measure, node_bytes
 from atcfuse.hints import hint_for
 from atcfuse.kernel import DOMAIN
 from atcfuse.match.values import Built
-from atcfuse.options import Options
-from atcfuse.rewrite import ORIGIN_CHOICES, ORIGIN_NODES, ORIGIN_RULE, operand_shape, operand_types
+from atcfuse.rewrite import ORIGIN_CHOICES, ORIGIN_NODES, ORIGIN_RULE
 from atcfuse.switches import explain_switch
 
 if TYPE_CHECKING:
@@ -30,18 +30,25 @@ SCHEMA = "atcfuse.report/1"
 
 @dataclass(frozen=True)
 class Before:
-    """The model as it came."""
+    """The model as it came; `cost` is None where no kernels are wanted."""
 
     nodes: int
     traffic: Traffic
     sizes: Sizes
     weight_bytes: int
+    cost: ModelCost | None
 
 
-def before(model: Model, assumed: Mapping[str, int]) -> Before:
+def before(model: Model, tools: Toolbox, sizes: Sizes, pricer: Pricer | None) -> Before:
     """Counts a model that is about to be changed."""
-    sizes = Sizes(assumed)
-    return Before(_node_count(model), measure(model.main, sizes), sizes, _weight_bytes(model))
+    traffic = measure(model.main, sizes, pricer.kinds_of if pricer else kinds)
+    return Before(_node_count(model), traffic, sizes, _weight_bytes(model), _cost(model, tools, sizes, pricer))
+
+
+def _cost(model: Model, tools: Toolbox, sizes: Sizes, pricer: Pricer | None) -> ModelCost | None:
+    if pricer is None:
+        return None
+    return model_cost(model.main, pricer.kernels, tools.kernels, sizes, pricer.kinds_of)
 
 
 def _node_count(model: Model) -> int:
@@ -63,10 +70,13 @@ def document(
     sha: str,
 ) -> dict[str, Any]:
     """The report document of design §7."""
-    after = measure(model.main, start.sizes)
-    counted: dict[int, dict[int, Kind]] = {}
-    kernels = _Kernels(start.sizes, tools.options)
-    fusions = [_fusion(f, n, start.sizes, counted, kernels) for f, n in findings.fusions]
+    pricer = findings.pricer
+    kinds_of = pricer.kinds_of if pricer else Remembered()
+    cost = _cost(model, tools, start.sizes, pricer)
+    fusions = [
+        {**_fusion(f, n, start.sizes, kinds_of), **(pricer.describe(f, tools.stages) if pricer else {})}
+        for f, n in findings.fusions
+    ]
     fusions += _earlier(model, {n for _, n in findings.fusions})
     effects: dict[str, int] = {}
     for fusion, _ in findings.fusions:
@@ -74,7 +84,7 @@ def document(
     return {
         "schema": SCHEMA,
         "atcfuse": atcfuse.__version__,
-        "soc": tools.options.soc,
+        "soc": tools.device.name,
         "dialect": tools.options.dialect,
         "model": {
             "name": name,
@@ -83,7 +93,8 @@ def document(
             "nodes": start.nodes,
             "weight_bytes": start.weight_bytes,
         },
-        "summary": _summary(start, after, model),
+        "summary": _summary(start, model, measure(model.main, start.sizes, kinds_of), cost),
+        "basis": _basis(tools),
         "fusions": fusions,
         "kept": [_kept(k) for k in findings.kept],
         "rules": _rules(tools, findings, effects),
@@ -94,7 +105,7 @@ def document(
     }
 
 
-def _summary(start: Before, after: Traffic, model: Model) -> dict[str, Any]:
+def _summary(start: Before, model: Model, after: Traffic, cost: ModelCost | None) -> dict[str, Any]:
     first = start.traffic
     return {
         "nodes_before": start.nodes,
@@ -109,20 +120,49 @@ def _summary(start: Before, after: Traffic, model: Model) -> dict[str, Any]:
         "ddr_bytes_after": after.ddr_bytes,
         "launches_after_atc": None,
         "ddr_bytes_after_atc": None,
-        "time_us_before": None,
-        "time_us_after": None,
+        **_costs(start.cost, "before"),
+        **_costs(cost, "after"),
         "unsized_values": len(first.unsized),
         "assumed_dims": dict(sorted(start.sizes.used.items())),
     }
 
 
-def _fusion(
-    fusion: Fusion, name: str, sizes: Sizes, counted: dict[int, dict[int, Kind]], kernels: _Kernels
-) -> dict[str, Any]:
+def _costs(cost: ModelCost | None, side: str) -> dict[str, Any]:
+    """A side's bytes and time; without kernels the bytes that `measure` counts stay, and no time is estimated."""
+    if cost is None:
+        return {f"time_us_{side}": None}
+    return {
+        f"ddr_bytes_{side}": cost.tensor_bytes,
+        f"gm_bytes_{side}": cost.gm_bytes,
+        f"l2_miss_bytes_{side}": cost.ddr_bytes,
+        f"workspace_footprint_{side}": cost.workspace_footprint,
+        f"time_us_{side}": None if cost.time_us is None else as_list(cost.time_us),
+    }
+
+
+def _basis(tools: Toolbox) -> dict[str, str]:
+    """Where the kinds of figures come from."""
+    once = "computed from shapes: every operator reads its inputs and writes its outputs once"
+    if not tools.options.kernels:
+        return {"launches": "computed from the graph", "ddr_bytes": f"{once}, in the model's own element types"}
+    device, mode = tools.device, tools.options.precision_mode
+    soc = f"the SoC file of {device.name}"
+    return {
+        "launches": "computed from the graph",
+        "ddr_bytes": f"{once}; a fused one what its tiles read again and hand over beyond L2. Element types as {mode} "
+        "leaves them",
+        "gm_bytes": "computed from shapes and tilings: all traffic at global memory, with repeated reads and workspace",
+        "kernel_bytes": "computed from the kernel's tiling; the twin counts the same",
+        "on_chip": "computed from the kernel's tiling; the twin counts the same",
+        "l2_miss_bytes": f"estimated: what of gm_bytes passes {device.l2:,} bytes of L2, least recently used out first",
+        "time_us": f"estimated with the rates and overheads of {soc}; low and high of its ranges",
+        "launch_us": f"{device.launch_us} µs; {device.origin('launch_us')}",
+    }
+
+
+def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[str, Any]:
     match, scope = fusion.match, fusion.match.scope
-    kind = counted.setdefault(id(scope), {})
-    if not kind:
-        kind.update(kinds(scope))
+    kind = kinds_of(scope)
     members = sorted(match.members, key=lambda i: scope.positions[i])
     launched = [i for i in members if kind[i] == "launch"]
     unsized: set[str] = set()
@@ -139,7 +179,6 @@ def _fusion(
         "ddr_bytes_saved": moved - node_bytes(scope, [*read, *match.outputs], sizes, unsized),
         "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
         "diagnostics": [],
-        **kernels.describe(fusion),
     }
 
 
@@ -176,41 +215,6 @@ def _texts(text: str | None) -> list[str]:
     except ValueError:
         return []
     return [str(item) for item in found] if isinstance(found, list) else []
-
-
-class _Kernels:
-    """Names and figures of generated kernels; layers that are alike are worked out once."""
-
-    def __init__(self, sizes: Sizes, options: Options) -> None:
-        self._sizes, self._options = sizes, options
-        self._names: dict[str, str] = {}
-        self._figures: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], dict[str, Any]] = {}
-
-    def describe(self, fusion: Fusion) -> dict[str, Any]:
-        """Name, tiling, bytes and on-chip use of a fusion's kernel for the assumed sizes."""
-        if not self._options.kernels:
-            return {}
-        dtypes = operand_types(fusion, self._options.precision_mode)
-        key = fusion.signature.overload
-        if key not in self._names:
-            kernel = render_kernel(fusion.spec, fusion.attributes, dtypes, self._options.soc)
-            self._names[key] = kernel.op_type
-        shapes = self._shapes(fusion)
-        alike = (key, tuple(shapes.items()))
-        if alike not in self._figures:
-            found = estimate(fusion.spec, fusion.attributes, dtypes, self._options.soc, shapes)
-            refused: dict[str, Any] = {"tiling": {}, "kernel_note": found}
-            self._figures[alike] = refused if isinstance(found, str) else found.as_dict()
-        return {"kernel": self._names[key], **self._figures[alike]}
-
-    def _shapes(self, fusion: Fusion) -> dict[str, tuple[int, ...]]:
-        scope = fusion.match.scope
-        given = zip(fusion.spec.inputs, fusion.inputs, strict=False)
-        return {
-            operand.name: tuple(self._sizes.number(d) for d in operand_shape(scope, value))
-            for operand, value in given
-            if value is not None
-        }
 
 
 def _plain(value: Any) -> Any:
@@ -277,4 +281,3 @@ def _why(tools: Toolbox, rule: Any) -> str:
     if off is not None and not off.reason.startswith(rule.switch):
         return off.reason
     return explain_switch(tools.switches, rule.switch, rule.switch_kind)
-

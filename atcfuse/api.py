@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from atcfuse import compiler
 from atcfuse.artifacts import EXECUTABLE, MARKER, Project, model_project
+from atcfuse.device import load_device
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, error, warning
+from atcfuse.estimate import build_name
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.store import load, write
-from atcfuse.options import Options, parse_dialect, with_environment
+from atcfuse.options import Options, check_figures, parse_dialect, with_environment
 from atcfuse.report import gate, read_report, to_json, to_markdown
-from atcfuse.soc_names import parse_soc
 
 if TYPE_CHECKING:
     import onnx
@@ -82,11 +83,12 @@ def settled(options: Options, overrides: Mapping[str, Any]) -> Options:
     """The options with overrides and environment applied, paths as `Path`, every name checked."""
     chosen = replace(options, **overrides)
     rules = [chosen.rules] if isinstance(chosen.rules, (str, Path)) else chosen.rules
+    load_device(chosen.soc)
+    check_figures(chosen)
     checked = replace(
         chosen,
         switch_file=None if chosen.switch_file is None else Path(chosen.switch_file),
         rules=tuple(Path(folder) for folder in rules),
-        soc=parse_soc(chosen.soc),
         dialect=parse_dialect(chosen.dialect),
     )
     return with_environment(checked)
@@ -180,7 +182,7 @@ def _project(model: onnx.ModelProto, path: Path, tools: compiler.Toolbox) -> Pro
     flat = options.dialect == "atc-flat"
     if flat:
         to_dialect(model, "portable")
-    project = model_project(model, path, tools.kernels, options.soc, options.precision_mode)
+    project = model_project(model, path, tools.kernels, build_name(tools.device), options.precision_mode)
     if flat:
         to_dialect(model, options.dialect)
     return project

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse import account
-from atcfuse.codegen import refusal_of
+from atcfuse.decide import Pricer, kept_by_user
+from atcfuse.device import Device, load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
+from atcfuse.graph.schema import signature
+from atcfuse.graph.traffic import Sizes
+from atcfuse.graph.work import VECTOR_PASSES
+from atcfuse.keep_nodes import NO_NODES, KeepNodes, parse_keep_nodes
 from atcfuse.kernel import KernelSpec, load_kernels
 from atcfuse.loader import load_rules
 from atcfuse.match.find import Match, NearMiss, RuleFinder
@@ -23,7 +28,7 @@ from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.options import Options
 from atcfuse.resources import data_folder
-from atcfuse.rewrite import Fusion, operand_types, plan, prepare
+from atcfuse.rewrite import Fusion, plan, prepare
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.select import select
 from atcfuse.switches import NO_SWITCHES, Switches, read_switches
@@ -32,18 +37,22 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_ROUNDS = 4
+_NEWEST_OPSET = 23
 UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
 """Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """The rules, kernels and switches of a run."""
+    """The rules, kernels, switches and chip of a run. `stages` asks for a stage table of every fusion."""
 
     book: RuleBook
     kernels: Mapping[str, KernelSpec]
     switches: Switches
     options: Options
+    device: Device
+    keep: KeepNodes = NO_NODES
+    stages: bool = False
 
     def why_off(self, rule: Rule) -> Refusal | None:
         """Why a rule must not be applied, or None where it may."""
@@ -70,7 +79,9 @@ class Kept:
 
 @dataclass
 class Findings:
-    """What the rounds of one run found."""
+    """What the rounds of one run found, and what it costs; `pricer` is None where no kernels are wanted."""
+
+    pricer: Pricer | None
 
     fusions: list[tuple[Fusion, str]] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
@@ -87,17 +98,28 @@ class Result:
 
 
 def toolbox(options: Options) -> Toolbox:
-    """Loads rules, kernels and switches. Raises AtcfuseError for a mistake in any of them."""
+    """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
     kernels = load_kernels(data_folder("kernels"))
     book = load_rules([data_folder("rules"), *options.rules], kernels)
-    unknown = options.disabled - {r.name for r in book.rules}
-    if unknown:
-        name = min(unknown)
-        hint = did_you_mean(name, [r.name for r in book.rules]) or "`atcfuse rules list` shows the rules"
-        raise UsageError(error("ATF152", f"GF_AUTOFUSION_DISABLE names no rule: {name!r}", hint=hint))
+    _check_names(options, [r.name for r in book.rules])
     own = {r.switch: r.switch_kind for r in book.rules}
     switches = read_switches(options.switch_file, own) if options.switch_file else NO_SWITCHES
-    return Toolbox(book, kernels, switches, options)
+    return Toolbox(book, kernels, switches, options, load_device(options.soc), parse_keep_nodes(options.keep_nodes))
+
+
+def _check_names(options: Options, rules: Sequence[str]) -> None:
+    """Raises UsageError for a rule or operator that does not exist."""
+    for code, given, names in (
+        ("ATF152", "GF_AUTOFUSION_DISABLE", options.disabled),
+        ("ATF157", "--force", options.forced),
+    ):
+        for name in sorted(names - set(rules)):
+            hint = did_you_mean(name, rules) or "`atcfuse rules list` shows the rules"
+            raise UsageError(error(code, f"{given} names no rule: {name!r}", hint=hint))
+    for name in sorted(options.keep_fp32):
+        if signature(name, _NEWEST_OPSET) is None and name not in VECTOR_PASSES:
+            hint = did_you_mean(name, VECTOR_PASSES) or "operator types such as Softmax,LayerNormalization"
+            raise UsageError(error("ATF158", f"--keep-fp32 names no operator: {name!r}", hint=hint))
 
 
 def optimize_proto(
@@ -129,8 +151,11 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     to_dialect(proto, "portable")
     model = Model(proto, path)
     infer(model)
-    before = account.before(model, tools.options.assume)
-    findings = Findings()
+    sizes = Sizes(tools.options.assume)
+    pricer = Pricer(tools.device, tools.options, sizes) if tools.options.kernels else None
+    before = account.before(model, tools, sizes, pricer)
+    findings = Findings(pricer)
+    unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
     for _ in range(MAX_ROUNDS):
         applied = _round(model, tools, findings)
         if not applied:
@@ -141,7 +166,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         if not _another_round(findings.kept, model):
             break
     dialect = to_dialect(proto, tools.options.dialect)
-    diagnostics = (*tools.switches.diagnostics, *dialect)
+    diagnostics = (*tools.switches.diagnostics, *unmatched, *dialect)
     document = account.document(before, model, tools, findings, diagnostics, name, sha256)
     return Result(proto, document, diagnostics)
 
@@ -168,8 +193,9 @@ def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
         for rule in tools.book.rules:
             _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
-    selection = select(fusions, lambda f: float(len(f.match.members)))
-    kept += [_lost(loser, winner) for loser, winner in selection.losers]
+    pricer = findings.pricer
+    selection = select(fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
     findings.kept = _one_each(kept, selection.chosen)
     if not selection.chosen:
         return False
@@ -199,29 +225,33 @@ def _one_rule(
     found.matched[rule.name] = found.matched.get(rule.name, 0) + len(matches)
     off = tools.why_off(rule)
     for match in matches:
-        ready = off or _ready(match, tools)
+        ready = off or _ready(match, tools, found.pricer)
         if isinstance(ready, Refusal):
             kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
         else:
             fusions.append(ready)
 
 
-def _ready(match: Match, tools: Toolbox) -> Fusion | Refusal:
-    """The fusion a match asks for, where its operator and a kernel for the chip can do it."""
+def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refusal:
+    """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it."""
+    kept = kept_by_user(match, tools.keep)
+    if kept is not None:
+        return kept
     fusion = prepare(match, tools.kernels[match.rule.kernel])
-    if isinstance(fusion, Refusal) or not tools.options.kernels:
+    if isinstance(fusion, Refusal) or pricer is None:
         return fusion
-    dtypes = operand_types(fusion, tools.options.precision_mode)
-    reason = refusal_of(fusion.spec, fusion.attributes, dtypes, tools.options.soc)
-    return fusion if reason is None else Refusal("ATF324", reason, match.anchor.name, len(match.members) + 200)
+    return pricer.refusal(fusion) or fusion
 
 
 def _missed(miss: NearMiss) -> Kept:
     return Kept(miss.rule, miss.scope, miss.anchor.name, miss.anchor.index, miss.refusal, miss.members)
 
 
-def _lost(loser: Fusion, winner: Fusion) -> Kept:
-    reason = f"{winner.match.rule.name} at {winner.match.anchor.name!r} takes some of the same nodes and saves more"
+def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
+    reason = f"{winner.match.rule.name} at {winner.match.anchor.name!r} takes some of the same nodes"
+    if pricer is not None:
+        mine, others = (pricer.cost(f).saved_us.high for f in (loser, winner))
+        reason += f" and saves up to {others:,.1f} µs, this one up to {mine:,.1f} µs"
     match, refusal = loser.match, Refusal("ATF320", reason)
     return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 

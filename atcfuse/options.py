@@ -21,7 +21,10 @@ DISABLE_VARIABLE = "GF_AUTOFUSION_DISABLE"
 class Options:
     """Options of `optimize`; the defaults are those of the command line.
 
-    With `kernels` a subgraph is only fused where a kernel can be generated for `soc` under `precision_mode`.
+    `soc` is a chip's name or a SoC file. With `kernels` a subgraph is only fused where a kernel can be generated for
+    it under `precision_mode`, and where that pays: by `min_saving_us` or more, within `occupancy` of L1 and UB (None
+    takes the SoC file's figures), with the operators `keep_fp32` computed in float32; rules in `forced` need not pay.
+    `keep_nodes` are names, patterns of names and files, see `keep_nodes.parse_keep_nodes`.
     """
 
     switch_file: Path | None = None
@@ -33,6 +36,11 @@ class Options:
     disabled: frozenset[str] = frozenset()
     kernels: bool = True
     precision_mode: str = DEFAULT_MODE
+    min_saving_us: float | None = None
+    occupancy: float | None = None
+    keep_fp32: frozenset[str] = frozenset()
+    forced: frozenset[str] = frozenset()
+    keep_nodes: tuple[str, ...] = ()
 
 
 def with_environment(options: Options, environment: Mapping[str, str] | None = None) -> Options:
@@ -54,12 +62,28 @@ def parse_dialect(text: str) -> Dialect:
     raise UsageError(error("ATF150", f"there is no dialect {text!r}", hint=hint))
 
 
+def parse_names(text: str) -> frozenset[str]:
+    """Names separated by commas."""
+    return frozenset(filter(None, (part.strip() for part in text.split(","))))
+
+
+def check_figures(options: Options) -> None:
+    """Raises UsageError ATF156 for a saving below 0 or a share that is none."""
+    saving, share = options.min_saving_us, options.occupancy
+    if saving is not None and not 0 <= saving < float("inf"):
+        hint = "microseconds, such as --min-saving 10; 0 takes whatever does not lose"
+        raise UsageError(error("ATF156", f"the least saving must be a number from 0, found {saving:g}", hint=hint))
+    if share is not None and not 0 < share <= 1:
+        hint = "a share of each on-chip memory, such as --occupancy 0.8"
+        raise UsageError(error("ATF156", f"the occupancy must be above 0 and up to 1, found {share:g}", hint=hint))
+
+
 def parse_assumed(text: str) -> dict[str, int]:
     """`batch=1,seq=128` as sizes by dim name. Raises UsageError ATF151."""
     sizes: dict[str, int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, equals, size = part.partition("=")
-        if not equals or not name.strip() or not size.strip().isdigit():
+        if not equals or not name.strip() or not (size.strip().isascii() and size.strip().isdigit()):
             hint = "write name=size pairs such as --assume batch=1,seq=128"
             raise UsageError(error("ATF151", f"cannot read {part!r} as an assumed size", hint=hint))
         sizes[name.strip()] = int(size)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from atcfuse.device import load_device
 from atcfuse.kernel import KernelSpec
 from atcfuse.options import Options
 from atcfuse.rule.model import Example, Rule, RuleBook
@@ -43,7 +44,8 @@ def run_examples(
     """
     from atcfuse.compiler import Toolbox
 
-    tools = Toolbox(book, kernels, NO_SWITCHES, Options(dialect="portable"))
+    options = Options(dialect="portable")
+    tools = Toolbox(book, kernels, NO_SWITCHES, options, load_device(options.soc))
     results: list[ExampleResult] = []
     for rule in book.rules:
         if names is not None and rule.name not in names:

@@ -73,12 +73,12 @@ def generate(model: Path, output: Path | None, soc: str, mode: str) -> int:
     DIR is replaced as a whole if it is such a project already.
     """
     from atcfuse.artifacts import EXECUTABLE, MARKER, model_project
+    from atcfuse.estimate import built_for
     from atcfuse.files import Transaction
     from atcfuse.precision import parse_precision_mode
-    from atcfuse.soc_names import parse_soc
 
     precision_mode = parse_precision_mode(mode)
-    project = model_project(_load(model), model, _specs(), parse_soc(soc), precision_mode)
+    project = model_project(_load(model), model, _specs(), built_for(soc), precision_mode)
     if not project.fused:
         hint = "optimize the model first: atcfuse optimize MODEL"
         raise AtcfuseError(error("ATF736", "the model has no fused node", hint=hint))
@@ -119,13 +119,13 @@ def run_in_twin(model: Path, inputs: Path | None, *, node: str | None, soc: str,
     """The kernels of a model's fused nodes, run; compiled programs are dropped afterwards."""
     from tempfile import TemporaryDirectory
 
+    from atcfuse.estimate import built_for
     from atcfuse.precision import parse_precision_mode
-    from atcfuse.soc_names import parse_soc
     from atcfuse.verify import load_inputs
     from atcfuse.verify.kernels import run_kernels
 
     given = None if inputs is None else load_inputs(inputs)
-    settings: dict[str, Any] = {"soc": parse_soc(soc), "precision_mode": parse_precision_mode(mode)}
+    settings: dict[str, Any] = {"soc": built_for(soc), "precision_mode": parse_precision_mode(mode)}
     with TemporaryDirectory(prefix="atcfuse-kernels-") as cache:
         return run_kernels(_load(model), model, _specs(), inputs=given, node=node, cache=Path(cache), **settings)
 

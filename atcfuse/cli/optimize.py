@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 @click.argument("model", type=console.FILE)
 @click.option("-o", "--output", type=console.FILE, help="The optimized model.  [default: MODEL.fused.onnx]")
 @click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
-@click.option("--soc", default="Ascend910B1", show_default=True, help="The chip, as ATC's --soc_version names it.")
+@click.option("--soc", default="Ascend910B1", show_default=True, help="ATC's --soc_version, or a SoC file.")
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
 @click.option("--dialect", default="atc", show_default=True, help="atc, atc-flat or portable.")
 @click.option("--report", type=console.FILE, metavar="DIR|FILE.json", help="Where reports go.  [default: beside OUT]")
 @click.option("--no-kernels", is_flag=True, help="Write no operator project, and fuse also what has no kernel.")
 @click.option("--precision-mode", default="force_fp16", show_default=True, help="The one that ATC is called with.")
+@click.option("--min-saving", type=float, metavar="US", help="Microseconds a fusion must save.  [default: 10]")
+@click.option("--occupancy", type=float, metavar="SHARE", help="Bound of L1 and UB for kernels.  [default: 0.8]")
+@click.option("--keep-fp32", default="", metavar="OP,…", help="Operators whose kernels must compute in float32.")
+@click.option("--force", "forced", multiple=True, metavar="RULE", help="A rule whose fusions need not pay.")
+@click.option("--keep-nodes", multiple=True, metavar="GLOB|FILE", help="Nodes to leave alone.")
 @click.option("--verify", is_flag=True, help="Run both models and write nothing if they differ.")
 @click.option("--assume", default="", metavar="NAME=SIZE,…", help="Sizes of dynamic dims, for the report's figures.")
 @click.option("--dry-run", is_flag=True, help="Write nothing, only report.")
@@ -59,7 +64,7 @@ def command(model: Path, **given: Any) -> int:
 
 
 def _options(given: dict[str, Any]) -> Options:
-    from atcfuse.options import Options, parse_assumed, parse_dialect
+    from atcfuse.options import Options, parse_assumed, parse_dialect, parse_names
     from atcfuse.precision import parse_precision_mode
 
     return Options(
@@ -70,6 +75,11 @@ def _options(given: dict[str, Any]) -> Options:
         assume=parse_assumed(given["assume"]),
         kernels=not given["no_kernels"],
         precision_mode=parse_precision_mode(given["precision_mode"]),
+        min_saving_us=given["min_saving"],
+        occupancy=given["occupancy"],
+        keep_fp32=parse_names(given["keep_fp32"]),
+        forced=frozenset(given["forced"]),
+        keep_nodes=given["keep_nodes"],
     )
 
 

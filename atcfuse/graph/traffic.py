@@ -6,7 +6,8 @@ model is built are counted apart. An operator reads each input once and writes e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,13 +35,18 @@ class Traffic:
 
 
 class Sizes:
-    """Extents for symbolic dims: what the user assumes, else 1 for batch-like names and 128 for lengths."""
+    """Extents for symbolic dims: what the user assumes, else 1 for batch-like names and 128 for lengths.
+
+    Shapes are remembered by scope, so facts must be known before the first question about one.
+    """
 
     BATCH, LENGTH = 1, 128
 
     def __init__(self, assumed: Mapping[str, int]) -> None:
         self._assumed = dict(assumed)
         self._known: dict[Dim, int] = {}
+        self._shapes: dict[tuple[int, str], tuple[int, ...] | None] = {}
+        self._scopes: dict[int, Scope] = {}
         self.used: dict[str, int] = {}
 
     def number(self, dim: Dim) -> int:
@@ -51,6 +57,15 @@ class Sizes:
             sizes = {s.name: self._size(s) for s in symbols(dim) if not s.op}
             self._known[dim] = max(evaluate(dim, sizes), 0)
         return self._known[dim]
+
+    def shape(self, scope: Scope, name: str) -> tuple[int, ...] | None:
+        """The shape of a value in numbers, None where its rank is not known."""
+        key = id(scope), name
+        if key not in self._shapes:
+            self._scopes.setdefault(id(scope), scope)  # an identity is only good while its scope lives
+            shape = scope.fact(name).shape
+            self._shapes[key] = None if shape is None else tuple(self.number(d) for d in shape)
+        return self._shapes[key]
 
     def _size(self, s: Symbol) -> int:
         size = self._assumed.get(s.name)
@@ -72,6 +87,22 @@ def kinds(scope: Scope) -> dict[int, Kind]:
         if kind == "host":
             host_values.update(node.outputs)
     return found
+
+
+class Remembered:
+    """`kinds`, worked out once a scope. Facts must be known before the first question."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Scope, dict[int, Kind]]] = {}
+
+    def __call__(self, scope: Scope) -> dict[int, Kind]:
+        """What every node of a scope is."""
+        if id(scope) not in self._found:
+            self._found[id(scope)] = scope, kinds(scope)
+        return self._found[id(scope)][1]
+
+
+KindsOf = Callable[[Scope], dict[int, Kind]]
 
 
 def _kind(scope: Scope, node: Node, host_values: set[str]) -> Kind:
@@ -107,13 +138,13 @@ def _is_small(fact: Fact) -> bool:
     return isinstance(size, int) and size <= _HOST_ELEMENTS
 
 
-def measure(scope: Scope, sizes: Sizes) -> Traffic:
+def measure(scope: Scope, sizes: Sizes, kinds_of: KindsOf = kinds) -> Traffic:
     """Counts a scope and the bodies in it; of the branches of an `If` the costlier one counts."""
     total = Traffic()
-    found = kinds(scope)
+    found = kinds_of(scope)
     for index, kind in found.items():
         node = scope.nodes[index]
-        bodies = [measure(body, sizes) for body in scope_bodies(scope, node)]
+        bodies = [measure(body, sizes, kinds_of) for body in scope_bodies(scope, node)]
         for body in _counted(node, bodies):
             _add(total, body)
         if kind == "host":
@@ -152,12 +183,8 @@ def element_bits(dtype: int) -> int:
 
 def value_bytes(scope: Scope, name: str, sizes: Sizes, unsized: set[str]) -> int:
     """Bytes of one value, 0 (and a note in `unsized`) where its type or rank is not known."""
-    fact = scope.fact(name)
-    bits = _BITS.get(fact.dtype)
-    if bits is None or fact.shape is None:
+    bits, shape = _BITS.get(scope.fact(name).dtype), sizes.shape(scope, name)
+    if bits is None or shape is None:
         unsized.add(name)
         return 0
-    count = 1
-    for dim in fact.shape:
-        count *= sizes.number(dim)
-    return count * bits // 8
+    return math.prod(shape) * bits // 8

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from atcfuse.dims import Dim
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.traffic import Kind, Sizes, element_bits, kinds, scope_bodies, value_bytes
+from atcfuse.graph.traffic import Kind, KindsOf, Sizes, element_bits, kinds, scope_bodies, value_bytes
 
 VECTOR_PASSES: Mapping[str, int] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), 5),  # maximum, difference, exponential, sum, quotient
@@ -111,13 +110,13 @@ def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narro
     )
 
 
-def works_of(scope: Scope, sizes: Sizes, narrow: bool = False) -> list[OpWork]:
+def works_of(scope: Scope, sizes: Sizes, narrow: bool = False, kinds_of: KindsOf = kinds) -> list[OpWork]:
     """The work of a graph in execution order; of the branches of an `If` the costlier one counts, as in `measure`."""
-    found = kinds(scope)
+    found = kinds_of(scope)
     works: list[OpWork] = []
     for index in scope.order:
         node = scope.nodes[index]
-        bodies = [works_of(body, sizes, narrow) for body in scope_bodies(scope, node)]
+        bodies = [works_of(body, sizes, narrow, kinds_of) for body in scope_bodies(scope, node)]
         if node.op == "If" and bodies:
             bodies = [max(bodies, key=lambda body: (sum(w.launches for w in body), sum(w.tensor_bytes for w in body)))]
         for body in bodies:
@@ -153,8 +152,7 @@ def _dtype(scope: Scope, node: Node, output: str, narrow: bool) -> str:
 
 
 def _shape(scope: Scope, name: str, sizes: Sizes) -> tuple[int, ...] | None:
-    shape: Sequence[Dim] | None = scope.fact(name).shape
-    return None if shape is None else tuple(sizes.number(d) for d in shape)
+    return sizes.shape(scope, name)
 
 
 def _count(shape: Sequence[int]) -> int:

@@ -174,7 +174,7 @@ def test_a_rules_folder_that_is_not_there(refused, bert):
 
 
 def test_names_that_do_not_exist(refused, bert, monkeypatch):
-    assert 'did you mean "Ascend910B2"?' in refused("ATF130", 2, "optimize", bert, "--soc", "ascend910b2")
+    assert 'did you mean "Ascend910B2"?' in refused("ATF160", 2, "optimize", bert, "--soc", "ascend910b2")
     assert 'did you mean "portable"?' in refused("ATF150", 2, "optimize", bert, "--dialect", "portabel")
     assert 'did you mean "attention"?' in refused("ATF134", 2, "explain", bert, "--rule", "atention")
     refused("ATF134", 2, "rules", "show", "nothing")

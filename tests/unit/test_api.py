@@ -66,7 +66,7 @@ def test_paths_in_options_may_be_text(tmp_path):
         atcfuse.optimize(SAMPLE, rules=str(tmp_path / "none"))
 
 
-@pytest.mark.parametrize(("wrong", "code"), [({"soc": "Ascend999"}, "ATF130"), ({"dialect": "atcflat"}, "ATF150")])
+@pytest.mark.parametrize(("wrong", "code"), [({"soc": "Ascend999"}, "ATF160"), ({"dialect": "atcflat"}, "ATF150")])
 def test_a_name_that_does_not_exist_is_refused(wrong, code):
     with pytest.raises(UsageError, match=code):
         atcfuse.optimize(SAMPLE, **wrong)
