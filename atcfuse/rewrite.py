@@ -13,7 +13,7 @@ from typing import Any
 
 from atcfuse.dims import Dim, broadcast, divide
 from atcfuse.expr import Expr, evaluate, proved
-from atcfuse.graph.edit import Names, NewNode, Replacement
+from atcfuse.graph.edit import Names, NewNode, Replacement, empty_shape
 from atcfuse.graph.index import Scope
 from atcfuse.graph.schema import signature
 from atcfuse.kernel import DOMAIN, Attribute, KernelSpec
@@ -241,7 +241,11 @@ def _shape_nodes(scope: Scope, index: int, extents: tuple[Extent, ...], names: N
     node = scope.nodes[index]
     start, end = node.attributes.get("start", 0), node.attributes.get("end")
     wanted = extents[start:end]
-    base = node.outputs[0]
+    base = next(iter(node.outputs), "")
+    if not base:
+        return ()
+    if not wanted:
+        return (NewNode("Constant", node.name, (), (base,), (("value", empty_shape()),), like=index),)
     made: list[NewNode] = []
     parts: list[str | tuple[int, ...]] = []
     whole: dict[str, str] = {}

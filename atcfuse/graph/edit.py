@@ -172,6 +172,11 @@ def _proto(new: NewNode, scope: Scope, constants: _Constants) -> onnx.NodeProto:
     return node
 
 
+def empty_shape() -> np.ndarray:
+    """The shape of a scalar, as the value of a Constant node."""
+    return np.zeros(0, dtype=np.int64)
+
+
 def _attribute(name: str, value: Any) -> onnx.AttributeProto:
     if isinstance(value, np.ndarray):
         return helper.make_attribute(name, numpy_helper.from_array(value))

@@ -64,6 +64,8 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "dtype": lambda value: _dtype(scope, value),
         "aligned": aligned,
         "same_shape": same_shape,
+        "opset": lambda: scope.model.opset,
+        "rounded": lambda value, like: _rounded(value, _dtype(scope, like)),
         "leading": lambda value: shape(value)[:-1],
         "made_by": lambda value: _made_by(scope, value),
         "read_outside": lambda value: scope.is_output(_value(value)),
@@ -116,6 +118,19 @@ def _only(value: Any, combined: Any) -> bool:
     while isinstance(combined, Built) and len(combined.inputs) == 1:
         combined = combined.inputs[0]
     return isinstance(combined, str) and combined == value
+
+
+_ROUNDING = {1: "<f4", 10: "<f2", 11: "<f8"}
+
+
+def _rounded(value: Any, dtype: int) -> float:
+    """A number as an element type keeps it: rounded, or infinite where it is too large."""
+    if not isinstance(value, (int, float)) or dtype not in _ROUNDING:
+        raise Undefined
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return float(np.asarray(value, dtype=np.float64).astype(_ROUNDING[dtype]))
 
 
 def _append(items: Any, item: Any) -> list[Any]:

@@ -124,6 +124,8 @@ def _cast(bands: Bands, node: Node, shape: Shape, depth: int) -> Known | None:
 
 
 def _range(bands: Bands, node: Node, shape: Shape, depth: int) -> Known | None:
+    if len(node.inputs) != 3:
+        return None
     start, _, step = (bands.scope.fact(name).integer for name in node.inputs)
     return Ramp(shape, (step,), start) if start is not None and isinstance(step, int) else None
 

@@ -203,13 +203,15 @@ def _operand_layout(
 
 
 def _reaches(text: str, offset: Dim, heads: Dim, width: Dim) -> bool:
-    """Whether the numbers of a layout can express the offset: nothing read from shapes may lie below them."""
+    """Whether a layout can express the offset: nothing read from shapes lies below it, no part crosses its axis."""
     if not isinstance(offset, int) or not isinstance(heads, int) or not isinstance(width, int):
         return False
     stride: int | None = 1
     left = offset
     for factor in reversed(parse_layout(text, offset, {"N": heads, "D": width})):
         left -= factor.index * (stride or 0)
+        if factor.taken is not None and factor.size is not None and factor.index + factor.taken > factor.size:
+            return False
         stride = None if stride is None or factor.size is None else stride * factor.size
     return left == 0
 

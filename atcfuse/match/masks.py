@@ -8,6 +8,7 @@ from atcfuse.dims import Dim, as_symbol, divide
 from atcfuse.graph.index import Scope
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Layouts
+from atcfuse.match.levels import absorbs
 from atcfuse.match.validity import implied
 from atcfuse.match.values import Built, Refusal, Value
 
@@ -20,6 +21,9 @@ def combined(
     `scores` is the shape of Q·Kᵀ, of which a mask may regroup the leading dims only.
     """
     total: Value | Built | None = None
+    if op == "Add" and sum(not absorbs(scope, item.value) for item in items) > 1:
+        reason = "two values are added to the scores one after the other; added up first they would round differently"
+        return Refusal("ATF314", reason, items[0].value)
     for item in items:
         if not all(_is_still(d, s) for d, s in zip(item.shape[-2:], scores[-2:], strict=True)):
             reason = "the mask is applied where queries and keys are not the last two dims"

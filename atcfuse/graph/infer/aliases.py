@@ -72,11 +72,6 @@ def _cast(call: Call, result: Fact) -> str | None:
     return inner.input(0) if origin == result.dtype and source.dtype in WIDER.get(origin, ()) else None
 
 
-def _clip(call: Call, result: Fact) -> str | None:
-    bounded = call.has("min", 1) or call.has("max", 2)
-    return None if bounded else call.node.input(0)
-
-
 def _where(call: Call, result: Fact) -> str | None:
     condition = call.input(0).splat
     if not isinstance(condition, int):
@@ -111,7 +106,6 @@ FIRST_OUTPUT: dict[str, Callable[[Call, Fact], str | None]] = {
     "Dropout": _dropout,
     "Cast": _cast,
     "CastLike": _cast,
-    "Clip": _clip,
     "Where": _where,
     "Add": _neutral(0, either_side=True),
     "Sub": _neutral(0, either_side=False),
