@@ -1,3 +1,0 @@
-"""Moved to `atcfuse.dims`."""
-
-from atcfuse.dims import *  # noqa: F403
