@@ -92,13 +92,14 @@ def explain_node(path: Path, name: str, tools: Toolbox) -> NodeExplanation:
 
     Raises UsageError ATF133 where there is none.
     """
-    report = explain_model(path, tools)
+    report = explain_model(path, replace(tools, stages=True))
     proto = load(path)
     to_dialect(proto, "portable")
     scopes = list(Model(proto, path).scopes())
     made = tuple(f for f in report["fusions"] if f["name"] == name)
     if made:
-        return NodeExplanation(name, made[0]["op"], made, (), (), ())
+        op = f"{DOMAIN}::{made[0]['op']}" if made[0].get("earlier") else made[0]["op"]
+        return NodeExplanation(name, op, made, (), (), ())
     scope, node = _find(scopes, name)
     fusions = tuple(f for f in report["fusions"] if node.name in f["nodes"])
     kept = tuple(k for k in report["kept"] if k["anchor"] == node.name)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from atcfuse.report.groups import kept_groups, reason_of
+from atcfuse.report.figures import microseconds
+from atcfuse.report.groups import kept_groups, reason_of, traffic
 from atcfuse.report.layout import Page
-from atcfuse.report.names import pairs
+from atcfuse.report.names import pairs, shorten
 
 Document = Mapping[str, Any]
+
+_OP_COLUMNS = 26
 
 
 def kept_text(report: Document, width: int, color: bool) -> str:
@@ -77,12 +80,41 @@ def _fusion(page: Page, entry: Document) -> None:
     for label, values in (("choices", entry["choices"]), ("attributes", entry.get("attributes") or {})):
         if values:
             page.bullet(f"{label}: {', '.join(pairs(values))}")
-    page.bullet(f"saves {entry['launches_saved']} launches and {entry['ddr_bytes_saved']} DDR bytes")
+    if not entry.get("earlier"):
+        page.bullet(f"saves {entry['launches_saved']} launches and {entry['ddr_bytes_saved']} DDR bytes")
+    if entry.get("time_us_saved") is not None:
+        before, after, saved = (microseconds(entry[f"time_us_{key}"]) for key in ("before", "after", "saved"))
+        page.bullet(f"takes {before} as it stands, {after} fused; saves {saved}")
+        page.bullet(traffic(entry))
     page.bullet("replaces:")
     for name in entry["nodes"]:
         page.bullet(name, "-", depth=2)
     for name in entry.get("shapes_rewritten", ()):
         page.bullet(f"{name} (Shape, rewritten to read another value)", "~", depth=2)
+    if "cost" in entry:
+        _stages(page, entry)
+
+
+_TIMES = ("load", "cube", "vector", "store", "wait", "total")
+"""Columns of a stage table; `wait` is what the compute units wait for transfers (dma)."""
+
+
+def _stages(page: Page, entry: Document) -> None:
+    """The launches of both sides with what each takes on the busiest core; overheads of launches are not in it."""
+    for side, what in (("before", "as it stands"), ("after", "fused")):
+        stages = entry["cost"][side]["stages"]
+        page.section(f"Stages in µs on the busiest core, without launches: {what}")
+        head = ["", *_TIMES[:-2], "dma wait", "total"]
+        labels = [s["op"] for s in stages]
+        if side == "after":
+            labels[-1] = f"{entry['op']}, {labels[-1]}"
+        named = zip(labels, stages, strict=True)
+        page.table(head, [[shorten(n, _OP_COLUMNS), *(_time(s[f"{t}_us"]) for t in _TIMES)] for n, s in named])
+
+
+def _time(time: list[float]) -> str:
+    low, high = (f"{end:.2f}" for end in time)
+    return low if low == high else f"{low}-{high}"
 
 
 def _kept(page: Page, entry: Document) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 @click.argument("subject", metavar="MODEL|ATFnnn")
 @click.option("--node", metavar="NAME", help="One node, by its name or that of a value it makes.")
 @click.option("--rule", metavar="NAME", help="One rule, as if there were no other.")
+@click.option("--soc", default="Ascend910B1", show_default=True, help="ATC's --soc_version, or a SoC file.")
+@click.option("--assume", default="", metavar="NAME=SIZE,…", help="Sizes of dynamic dims, for the figures.")
 @click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -58,7 +60,8 @@ def _tools(rule: str | None, given: dict[str, Any]) -> Toolbox:
     from atcfuse.api import settled
     from atcfuse.compiler import toolbox
     from atcfuse.explain import with_rule_alone
-    from atcfuse.options import Options
+    from atcfuse.options import Options, parse_assumed
 
-    tools = toolbox(settled(Options(switch_file=given["switch_file"], rules=given["rules"]), {}))
+    options = Options(given["switch_file"], given["soc"], given["rules"], assume=parse_assumed(given["assume"]))
+    tools = toolbox(settled(options, {}))
     return tools if rule is None else with_rule_alone(tools, rule)

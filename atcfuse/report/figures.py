@@ -74,6 +74,17 @@ def total(figures: Iterable[Figure]) -> Figure:
     return None if None in known else sum(number for number in known if number is not None)
 
 
+def time_total(times: Iterable[Time]) -> Time:
+    """The sum of times and ranges of times as a range, or None when a part of it was not estimated."""
+    low = high = 0.0
+    for time in times:
+        if time is None:
+            return None
+        first, last = (time, time) if isinstance(time, (int, float)) else time
+        low, high = low + first, high + last
+    return [low, high]
+
+
 def plural(number: int, thing: str, things: str = "") -> str:
     """`1 fusion`, `12 fusions`."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.report.document import Report
-from atcfuse.report.figures import Figure, count, human_bytes, microseconds, percent, total
+from atcfuse.report.figures import Figure, Time, count, human_bytes, microseconds, percent, time_total, total
 from atcfuse.report.names import pairs
 
 Entry = Mapping[str, Any]
@@ -62,6 +62,11 @@ class RuleGroup:
     def saved(self, key: str) -> Figure:
         """The sum of a figure over all its fusions."""
         return total(group.saved(key) for group in self.groups)
+
+    @property
+    def time_saved(self) -> Time:
+        """The sum of the ranges of time over all its fusions, None where one is not known."""
+        return time_total(fusion.get("time_us_saved") for group in self.groups for fusion in group.fusions)
 
 
 @dataclass(frozen=True)
@@ -192,6 +197,7 @@ def headline_rows(report: Report, of_bytes: Callable[[Figure], str]) -> list[Row
     rows = [
         _count_row(summary, "launches", "launches"),
         _row(summary, "DDR bytes", "ddr_bytes", of_bytes),
+        *_rows_where_known(summary, of_bytes),
         Row("time", microseconds(summary["time_us_before"]), microseconds(summary["time_us_after"])),
     ]
     if summary.get("weight_bytes_before") is not None or summary.get("weight_bytes_after") is not None:
@@ -200,6 +206,37 @@ def headline_rows(report: Report, of_bytes: Callable[[Figure], str]) -> list[Row
     rows.append(_count_row(summary, "of these views", "views"))
     rows.append(_count_row(summary, "of these on the host", "host_nodes"))
     return rows
+
+
+def _rows_where_known(summary: Entry, of_bytes: Callable[[Figure], str]) -> list[Row]:
+    named = (("memory traffic", "gm_bytes"), ("of it past L2", "l2_miss_bytes"))
+    return [_row(summary, label, key, of_bytes) for label, key in named if summary.get(f"{key}_before") is not None]
+
+
+def basis_line(report: Report) -> str:
+    """What the figures rest on, in one sentence; "" for a report that does not say."""
+    basis = report.get("basis") or {}
+    if "time_us" not in basis:
+        return "launches and bytes are computed from graph and shapes" if basis else ""
+    return (
+        "launches, bytes and on-chip use are computed from graph, shapes and tilings; times and what passes L2 are "
+        f"estimated from the SoC file of {report['soc']}"
+    )
+
+
+def traffic(fusion: Entry) -> str:
+    """How a fusion changes the traffic at global memory and past L2, and what its workspace takes; "" if unknown."""
+    if fusion.get("gm_bytes_before") is None:
+        return ""
+    moved, missed = (
+        f"{human_bytes(fusion[f'{key}_before'])} → {human_bytes(fusion[f'{key}_after'])}"
+        for key in ("gm_bytes", "l2_miss_bytes")
+    )
+    footprint = (fusion.get("kernel_bytes") or {}).get("workspace_footprint")
+    ring = f", workspace {human_bytes(footprint)}" if footprint else ""
+    more = fusion["gm_bytes_after"] > fusion["gm_bytes_before"]
+    why = "; more in all, as its cores meet in global memory, where it stays in L2" if more and footprint else ""
+    return f"memory traffic {moved}, of it past L2 {missed}{ring}{why}"
 
 
 def headline(report: Report) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from atcfuse.report.document import Report
-from atcfuse.report.figures import Figure, bytes_change, count, count_change, exact_bytes
+from atcfuse.report.figures import Figure, Time, bytes_change, count, count_change, exact_bytes, microseconds
 from atcfuse.report.groups import (
     Entry,
     FusionGroup,
     KeptGroup,
     all_diagnostics,
+    basis_line,
     facts,
     headline,
     headline_table,
@@ -38,34 +39,36 @@ def to_markdown(report: Report) -> str:
 
 def _headline(report: Report) -> list[str]:
     head, rows = headline_table(report, exact_bytes)
-    return [*table(head, rows, range(1, len(head))), "", ", ".join(prose(fact) for fact in facts(report))]
+    lines = [*table(head, rows, range(1, len(head))), "", ", ".join(prose(fact) for fact in facts(report))]
+    basis = basis_line(report)
+    return [*lines, "", prose(f"{basis[0].upper()}{basis[1:]}.")] if basis else lines
 
 
 def _by_rule(report: Report) -> list[str]:
     rows = []
     for rule in rule_groups(report):
         matched = "" if rule.matched is None else count(rule.matched)
-        saved = _saved(rule.saved("launches_saved"), rule.saved("ddr_bytes_saved"))
+        saved = _saved(rule.saved("launches_saved"), rule.saved("ddr_bytes_saved"), rule.time_saved)
         rows.append(
-            [code(rule.rule), prose(rule.switch), matched, count(rule.count), *(saved if rule.groups else ["", ""])]
+            [code(rule.rule), prose(rule.switch), matched, count(rule.count), *(saved if rule.groups else ["", "", ""])]
         )
-    head = ["rule", "switch", "matched", "fused", "launches", "DDR bytes"]
-    return table(head, rows, range(2, 6)) if rows else []
+    head = ["rule", "switch", "matched", "fused", "launches", "DDR bytes", "time saved"]
+    return table(head, rows, range(2, 7)) if rows else []
 
 
-def _saved(launches: Figure, ddr_bytes: Figure) -> list[str]:
-    return [count_change(launches), bytes_change(ddr_bytes)]
+def _saved(launches: Figure, ddr_bytes: Figure, time: Time) -> list[str]:
+    return [count_change(launches), bytes_change(ddr_bytes), microseconds(time)]
 
 
 def _fusions(report: Report) -> list[str]:
     rows = [_fusion(group) for rule in rule_groups(report) for group in rule.groups]
-    head = ["fused operator", "×", "where", "replaces", "launches each", "DDR each", "how"]
-    return table(head, rows, (1, 3, 4, 5)) if rows else ["Nothing fused."]
+    head = ["fused operator", "×", "where", "replaces", "launches each", "DDR each", "saves each", "how"]
+    return table(head, rows, (1, 3, 4, 5, 6)) if rows else ["Nothing fused."]
 
 
 def _fusion(group: FusionGroup) -> list[str]:
     first, times = group.first, len(group.fusions)
-    each = _saved(first["launches_saved"], first["ddr_bytes_saved"])
+    each = _saved(first["launches_saved"], first["ddr_bytes_saved"], first.get("time_us_saved"))
     return [code(first["op"]), str(times), span(group.names), str(len(first["nodes"])), *each, codes(group.settings)]
 
 

@@ -18,6 +18,7 @@ from atcfuse.report.groups import (
     FusionGroup,
     RuleGroup,
     all_diagnostics,
+    basis_line,
     facts,
     headline,
     headline_table,
@@ -25,6 +26,7 @@ from atcfuse.report.groups import (
     plugin_source,
     reason_of,
     rule_groups,
+    traffic,
 )
 from atcfuse.report.layout import Page
 from atcfuse.report.names import UNNAMED, pairs, shorten, span_text
@@ -69,6 +71,8 @@ def _headline(page: Page, report: Report) -> None:
     before, after = report["summary"]["ddr_bytes_before"], report["summary"]["ddr_bytes_after"]
     if before is not None or after is not None:
         page.detail(f"DDR exactly: {count(before)} → {count(after)} bytes", depth=1)
+    if basis_line(report):
+        page.detail(basis_line(report), depth=1)
 
 
 def _fusions(page: Page, report: Report) -> None:
@@ -86,7 +90,7 @@ def _fusions(page: Page, report: Report) -> None:
 
 
 def _rule(page: Page, rule: RuleGroup) -> None:
-    saved = _saved(rule.saved("launches_saved"), rule.saved("ddr_bytes_saved"))
+    saved = _saved(rule.saved("launches_saved"), rule.saved("ddr_bytes_saved"), rule.time_saved)
     more = rule.matched is not None and rule.matched > rule.count
     matched = f" of {plural(rule.matched or 0, 'match', 'matches')}" if more else ""
     page.bullet(f"{rule.rule}: {plural(rule.count, 'fusion')}{matched}; {saved}")
@@ -96,6 +100,10 @@ def _rule(page: Page, rule: RuleGroup) -> None:
         first, each = group.first, "each replaces" if len(group.fusions) > 1 else "replaces"
         saved = _saved(first["launches_saved"], first["ddr_bytes_saved"], first.get("time_us_saved"))
         page.detail(f"{each} {plural(len(first['nodes']), 'node')}; {saved}", depth=3)
+        if traffic(first):
+            page.detail(traffic(first), depth=3)
+        for remark in first.get("remarks") or ():
+            page.detail(f"remark: {remark}", depth=3)
         if group.settings:
             page.detail(", ".join(group.settings), depth=3)
 

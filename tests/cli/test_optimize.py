@@ -209,3 +209,42 @@ def test_nothing_to_fuse_is_no_failure(atcfuse, tmp_path):
     outcome = atcfuse("optimize", tmp_path / "m.onnx", "-q")
     assert outcome.code == 0
     assert "0 fusions" in outcome.out
+
+
+# ---------------------------------------------------------------- costs
+
+
+def report_of(atcfuse, bert, *arguments):
+    outcome = atcfuse("optimize", bert, "--dry-run", "--format", "json", *arguments)
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def test_savings_bound_forced_rules_and_kept_nodes_through_options(atcfuse, bert, tmp_path):
+    assert report_of(atcfuse, bert, "--min-saving", "1e6")["fusions"] == []
+    forced = report_of(atcfuse, bert, "--min-saving", "1e6", "--force", "attention")
+    assert {f["op"] for f in forced["fusions"]} == {"FusedAttention"}
+    kept = report_of(atcfuse, bert, "--keep-nodes", "*/attention/self/Softmax")
+    assert {k["code"] for k in kept["kept"] if k["rule"] == "attention"} == {"ATF325"}
+    file = tmp_path / "keep.ini"
+    file.write_text("[ByNodeType]\nSoftmax\n")
+    assert {f["op"] for f in report_of(atcfuse, bert, "--keep-nodes", file)["fusions"]} == {"FusedLayerNormQKV"}
+    assert report_of(atcfuse, bert, "--keep-fp32", "Softmax,LayerNormalization")["fusions"], "kernels keep float32"
+
+
+@pytest.mark.parametrize("soc", ["Ascend310P3", "published-attention", "published-autofusion", "published-elementwise"])
+def test_chips_by_name(atcfuse, bert, soc):
+    report = report_of(atcfuse, bert, "--soc", soc)
+    assert report["soc"] == soc
+    assert f"SoC file of {soc}" in report["basis"]["time_us"]
+    assert atcfuse("optimize", bert, "--soc", soc).code == 0
+
+
+def test_explain_prints_the_stages_of_a_fused_node(atcfuse, bert):
+    name = next(f["name"] for f in report_of(atcfuse, bert)["fusions"] if f["op"] == "FusedAttention")
+    shown = atcfuse("explain", bert, "--node", name).out
+    head = next(line for line in shown.splitlines() if "dma wait" in line)
+    assert head.split() == ["load", "cube", "vector", "store", "dma", "wait", "total"]
+    assert shown.count("dma wait") == 2, "as it stands, and fused"
+    other = atcfuse("explain", bert, "--node", name, "--soc", "Ascend910B2", "--assume", "sequence=4096").out
+    assert "flash" in other
