@@ -37,12 +37,14 @@ class Before:
     sizes: Sizes
     weight_bytes: int
     cost: ModelCost | None
+    fused: int
 
 
 def before(model: Model, tools: Toolbox, sizes: Sizes, pricer: Pricer | None) -> Before:
     """Counts a model that is about to be changed."""
+    fused = sum(node.op.startswith(f"{DOMAIN}::") for scope in model.scopes() for node in scope.nodes)
     traffic = measure(model.main, sizes, pricer.kinds_of if pricer else kinds)
-    return Before(_node_count(model), traffic, sizes, _weight_bytes(model), _cost(model, tools, sizes, pricer))
+    return Before(_node_count(model), traffic, sizes, _weight_bytes(model), _cost(model, tools, sizes, pricer), fused)
 
 
 def _cost(model: Model, tools: Toolbox, sizes: Sizes, pricer: Pricer | None) -> ModelCost | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from atcfuse import compiler
 from atcfuse.artifacts import EXECUTABLE, MARKER, Project, model_project
 from atcfuse.device import load_device
-from atcfuse.diagnostics import AtcfuseError, Diagnostic, error, warning
+from atcfuse.diagnostics import AtcfuseError, Diagnostic, error, info, warning
 from atcfuse.estimate import build_name
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
@@ -134,7 +134,7 @@ def optimize_file(
     `out` defaults to `default_output(path)`; `report` is a folder or a .json file, see `report_files`; the project goes
     to `kernels_folder(out)` unless it would be empty. With `verify` both models are run and compared, with `baseline`
     the report is held against an older one (`max_regression` is a percentage): where either fails, `failed` is true and
-    nothing is written. Raises AtcfuseError and UsageError.
+    no model is written, after a missed gate the reports alone. Raises AtcfuseError and UsageError.
     """
     out = default_output(path) if out is None else out
     reports = report_files(out, report)
@@ -159,19 +159,47 @@ def optimize_file(
         diagnostics += tuple(gate(document, older, max_regression))
     verification = _verified(path, found.model) if verify else None
     diagnostics += _judged(verification)
-    if dry_run or any(d.severity == "error" for d in diagnostics):
+    if dry_run or _errors(_judged(verification)):
         document["files"] = dict.fromkeys(names)
         return FileResult(document, diagnostics, (), verification)
+    if _errors(diagnostics):
+        return _only_reports(document, diagnostics, reports, transaction, verification)
     with transaction:
         fresh = tuple(write(found.model, transaction, out, source=path, progress=progress))
         document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in fresh)]
-        for target in reports:
-            text = to_json(document) if target.suffix == ".json" else to_markdown(document)
-            _stage(transaction, target, text)
+        _stage_reports(transaction, reports, document)
         if folder is not None:
             transaction.folder(folder, project.files, marker=MARKER, executable=EXECUTABLE)
     written = (out, *reports, *((folder,) if folder else ()))
     return FileResult(document, diagnostics + fresh, written, verification)
+
+
+def _errors(diagnostics: Sequence[Diagnostic]) -> bool:
+    return any(d.severity == "error" for d in diagnostics)
+
+
+def _only_reports(
+    document: dict[str, Any],
+    diagnostics: tuple[Diagnostic, ...],
+    reports: Sequence[Path],
+    transaction: Transaction,
+    verification: Verification | None,
+) -> FileResult:
+    """What a gate that was not met leaves behind: the reports, so that the regression can be looked at, and no model."""
+    document["files"] = {**dict.fromkeys(document["files"]), "report": reports[0].name}
+    said = info(
+        "ATF144",
+        f"no model was written; the report is in {reports[0].name}",
+        hint=f"`atcfuse diff BASELINE {reports[0].name}` shows every change",
+    )
+    with transaction:
+        _stage_reports(transaction, reports, document)
+    return FileResult(document, (*diagnostics, said), tuple(reports), verification)
+
+
+def _stage_reports(transaction: Transaction, reports: Sequence[Path], document: Mapping[str, Any]) -> None:
+    for target in reports:
+        _stage(transaction, target, to_json(document) if target.suffix == ".json" else to_markdown(document))
 
 
 def _project(model: onnx.ModelProto, path: Path, tools: compiler.Toolbox) -> Project:
@@ -190,7 +218,7 @@ def _project(model: onnx.ModelProto, path: Path, tools: compiler.Toolbox) -> Pro
 
 def default_output(path: Path) -> Path:
     """`bert.fused.onnx` for `bert.onnx`, in the same folder."""
-    return path.with_name(f"{_stem(path)}.fused.onnx")
+    return path.parent / f"{_stem(path)}.fused.onnx"
 
 
 def kernels_folder(out: Path) -> Path:

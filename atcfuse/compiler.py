@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atcfuse import account
 from atcfuse.decide import Pricer, kept_by_user
 from atcfuse.device import Device, load_device
-from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error
+from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
@@ -166,9 +166,30 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         if not _another_round(findings.kept, model):
             break
     dialect = to_dialect(proto, tools.options.dialect)
-    diagnostics = (*tools.switches.diagnostics, *unmatched, *dialect)
+    given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
+    diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
     document = account.document(before, model, tools, findings, diagnostics, name, sha256)
     return Result(proto, document, diagnostics)
+
+
+def _unused_sizes(sizes: Sizes, assumed: Mapping[str, int]) -> list[Diagnostic]:
+    """A warning for every assumed size that is no dim of the model."""
+    known = sorted(sizes.used)
+    return [
+        warning(
+            "ATF145",
+            f"--assume {name}={assumed[name]} names no dynamic dim of the model",
+            hint=did_you_mean(name, known) or f"its dynamic dims are {', '.join(known) or 'none'}",
+        )
+        for name in sorted(set(assumed) - set(known))
+    ]
+
+
+def _already_fused(before: account.Before) -> list[Diagnostic]:
+    if not before.fused:
+        return []
+    nodes = "fused node" if before.fused == 1 else "fused nodes"
+    return [info("ATF326", f"{before.fused} {nodes} came with the model and stay as they are")]
 
 
 def _another_round(kept: Sequence[Kept], model: Model) -> bool:
@@ -256,6 +277,11 @@ def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
     return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 
 
+def _weight(refusal: Refusal) -> tuple[bool, int]:
+    """A place that would fuse but for a switch is told so, whatever other rules say of it; else the deepest wins."""
+    return refusal.code in ("ATF321", "ATF322"), refusal.depth
+
+
 def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
     """One entry an anchor, the one that got deepest; none for anchors inside a chosen fusion or a larger candidate."""
     taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
@@ -265,6 +291,6 @@ def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
         key = (id(entry.scope), entry.index)
         if key in taken:
             continue
-        if key not in best or entry.refusal.depth > best[key].refusal.depth:
+        if key not in best or _weight(entry.refusal) > _weight(best[key].refusal):
             best[key] = entry
     return sorted(best.values(), key=lambda k: (k.scope.path, k.scope.positions[k.index]))

@@ -216,10 +216,10 @@ class _Evaluator:
 
 
 def _binary(op: ast.operator, left: Any, right: Any) -> Any:
+    if isinstance(left, (str, list)) or isinstance(right, (str, list)):
+        raise Undefined
     plain = _ARITHMETIC.get(type(op))
     if plain is not None:
-        if isinstance(left, (str, list)) or isinstance(right, (str, list)):
-            raise Undefined
         return plain(left, right)
     if isinstance(op, ast.Pow):
         if not isinstance(left, (int, float)) or not isinstance(right, (int, float)) or abs(right) > 64:

@@ -168,7 +168,10 @@ class RuleFinder:
         depth = len(state.members)
         for source in _bound_sources(step.term, frame, state):
             readers = self.scope.consumers.get(source, ())
-            if self.scope.is_output(source):
+            if self.scope.is_output(source) and not readers:
+                reason = f'"{source}" is only an output of the model: no {step.names[0]} is computed from it'
+                self.matcher.refuse("ATF318", reason, source, depth)
+            elif self.scope.is_output(source):
                 self.matcher.refuse("ATF301", f'"{source}" is an output of the model', source, depth)
             elif readers:
                 read = ", ".join(sorted({r.op for r in readers}))
