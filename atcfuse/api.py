@@ -185,7 +185,7 @@ def _only_reports(
     transaction: Transaction,
     verification: Verification | None,
 ) -> FileResult:
-    """What a gate that was not met leaves behind: the reports, so that the regression can be looked at, and no model."""
+    """What a missed gate leaves behind: the reports, so that the regression can be looked at, and no model."""
     document["files"] = {**dict.fromkeys(document["files"]), "report": reports[0].name}
     said = info(
         "ATF144",
