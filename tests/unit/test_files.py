@@ -1,4 +1,4 @@
-# ruff: noqa: PT012 - the commit at the end of a block is what raises
+
 """Outputs of a run appear whole or not at all."""
 
 from __future__ import annotations

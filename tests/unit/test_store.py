@@ -1,4 +1,4 @@
-# ruff: noqa: PT012 - the commit at the end of a block is what raises
+
 """Loading and saving: external data stays on disk, and every mistake ends with its own code."""
 
 from __future__ import annotations
