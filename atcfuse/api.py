@@ -210,7 +210,8 @@ def _project(model: onnx.ModelProto, path: Path, tools: compiler.Toolbox) -> Pro
     flat = options.dialect == "atc-flat"
     if flat:
         to_dialect(model, "portable")
-    project = model_project(model, path, tools.kernels, build_name(tools.device), options.precision_mode)
+    share = tools.device.occupancy if options.occupancy is None else options.occupancy
+    project = model_project(model, path, tools.kernels, build_name(tools.device), options.precision_mode, share)
     if flat:
         to_dialect(model, options.dialect)
     return project

@@ -18,6 +18,7 @@ from atcfuse.graph.infer import infer
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.precision import DEFAULT_MODE, compute_type
 from atcfuse.project import ProjectKernel, render_project
+from atcfuse.tiling import DEFAULT_OCCUPANCY
 from atcfuse.vectors import vector_files
 
 if TYPE_CHECKING:
@@ -62,7 +63,12 @@ class Project:
 
 
 def model_project(
-    model: ModelProto, path: Path | None, specs: Mapping[str, KernelSpec], soc: str, precision_mode: str = DEFAULT_MODE
+    model: ModelProto,
+    path: Path | None,
+    specs: Mapping[str, KernelSpec],
+    soc: str,
+    precision_mode: str = DEFAULT_MODE,
+    occupancy: float = DEFAULT_OCCUPANCY,
 ) -> Project:
     """The operator project for a model of dialect `atc` or `portable`; fused nodes without a kernel are warned of.
 
@@ -74,7 +80,7 @@ def model_project(
         return Project({}, 0)
     infer(index)
     nodes = node_kernels(index, specs, soc, precision_mode)
-    return Project(kernel_files(nodes, index.opset, soc, precision_mode), len(nodes), _missing(nodes, soc))
+    return Project(kernel_files(nodes, index.opset, soc, precision_mode, occupancy), len(nodes), _missing(nodes, soc))
 
 
 def _missing(nodes: Sequence[NodeKernel], soc: str) -> tuple[Diagnostic, ...]:
@@ -144,7 +150,11 @@ def distinct(nodes: Sequence[NodeKernel]) -> Iterator[tuple[NodeKernel, Generate
 
 
 def kernel_files(
-    nodes: Sequence[NodeKernel], opset: int, soc: str, precision_mode: str = DEFAULT_MODE
+    nodes: Sequence[NodeKernel],
+    opset: int,
+    soc: str,
+    precision_mode: str = DEFAULT_MODE,
+    occupancy: float = DEFAULT_OCCUPANCY,
 ) -> dict[str, str | bytes]:
     """The operator project of these nodes, by path; empty where none of them has a kernel.
 
@@ -155,7 +165,8 @@ def kernel_files(
     if not kernels:
         return {}
     files: dict[str, str | bytes] = {MARKER: "Written by atcfuse, and replaced as a whole when it writes again.\n"}
-    files |= render_project([ProjectKernel(kernel, node.op) for node, kernel in kernels], soc, precision_mode)
+    named = [ProjectKernel(kernel, node.op) for node, kernel in kernels]
+    files |= render_project(named, soc, precision_mode, occupancy)
     for node, kernel in kernels:
         files |= {
             f"tests/{kernel.op_type}/{name}": data

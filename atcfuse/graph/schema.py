@@ -53,9 +53,7 @@ def signature(op: str, opset: int) -> Signature | None:
         schema = onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
         return None
-    defaults = {
-        name: attribute_value(a.default_value) for name, a in schema.attributes.items() if a.default_value.name
-    }
+    defaults = {name: attribute_value(a.default_value) for name, a in schema.attributes.items() if a.default_value.name}
     return Signature(tuple(i.name for i in schema.inputs), defaults)
 
 

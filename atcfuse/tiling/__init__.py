@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FAMILIES = {"Ascend910B": "910B", "Ascend910_93": "910B", "Ascend310P": "310P"}
 """Chip families that have generated kernels, by the start of ATC's `--soc_version`."""
@@ -37,6 +37,18 @@ def family_of(soc: str) -> str | None:
 def platform_of(family: str) -> Platform:
     """The usual chip of a family, where the SoC at hand is not described more precisely."""
     return {"910B": PLATFORM_910B, "310P": PLATFORM_310P}[family]
+
+
+DEFAULT_OCCUPANCY = 0.8
+"""The share of L1 and UB that generated kernels fill unless told otherwise."""
+
+_WHOLE = {"910B": (196_608, 524_288), "310P": (262_144, 1_048_576)}
+
+
+def planned_platform(family: str, occupancy: float = DEFAULT_OCCUPANCY) -> Platform:
+    """The usual chip of a family as generated kernels plan for it: kept to a share of all UB and L1."""
+    chip, (ub, l1) = platform_of(family), _WHOLE[family]
+    return replace(chip, ub=min(chip.ub, int(ub * occupancy)), l1=min(chip.l1, int(l1 * occupancy)))
 
 
 def ceil_div(a: int, b: int) -> int:

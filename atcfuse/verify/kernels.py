@@ -20,7 +20,7 @@ from atcfuse.graph.single import tap
 from atcfuse.kernel import KernelSpec
 from atcfuse.precision import DEFAULT_MODE
 from atcfuse.reference import bfloat16_values
-from atcfuse.tiling import platform_of
+from atcfuse.tiling import planned_platform
 from atcfuse.twin import TwinResult, find_compiler, run_kernel
 from atcfuse.vectors import encode, signature_model
 from atcfuse.verify.compare import OutputError, Tolerance, compare_arrays
@@ -186,10 +186,11 @@ class _Twin:
         dtypes = kernel.signature.dtypes
         inputs = {name: encode(np.asarray(value), dtypes[name]) for name, value in values.items()}
         try:
-            result = run_kernel(kernel, inputs, cache=self._cache)
+            chip = planned_platform(kernel.signature.family)
+            result = run_kernel(kernel, inputs, platform=chip, cache=self._cache)
         except AtcfuseError as e:
             return KernelRun(node.node, kernel, feed, failure=e.diagnostics[0])
-        predicted = predict(kernel, {k: v.shape for k, v in inputs.items()}, platform_of(kernel.signature.family))
+        predicted = predict(kernel, {k: v.shape for k, v in inputs.items()}, chip)
         assert not isinstance(predicted, str), predicted  # the kernel's own tiling took the shapes
         counted = {**result.counters, **result.counters["peak"]}
         try:

@@ -151,17 +151,27 @@ class _Attention:
 
     def _bmm(self) -> tuple[str, str, str]:
         q, k, v = self._operands("BSH")
-        return self._flat(self._noted(self._split_heads(self._early(q)))), self._flat(self._split_heads(k)), self._flat(self._split_heads(v))
+        return (
+            self._flat(self._noted(self._split_heads(self._early(q)))),
+            self._flat(self._split_heads(k)),
+            self._flat(self._split_heads(v)),
+        )
 
     def _flat(self, x: str) -> str:
         """[B,H,S,D] to [B*H,S,D]."""
         if self.case["dims"] == "static":
             return self.b.op("Reshape", x, self.b.ints([B * H, -1, D]))
-        return self.b.op("Reshape", x, self.b.op("Concat", self.b.ints([-1]), self.b.extent(x, 2), self.b.ints([D]), axis=0))
+        return self.b.op(
+            "Reshape", x, self.b.op("Concat", self.b.ints([-1]), self.b.extent(x, 2), self.b.ints([D]), axis=0)
+        )
 
     def _packed_split(self) -> tuple[str, str, str]:
         parts = self.b.split(self._input("x", self.queries, 3 * H), [H * D] * 3, 2)
-        return self._noted(self._split_heads(self._early(parts[0]))), self._keys_of(parts[1]), self._split_heads(parts[2])
+        return (
+            self._noted(self._split_heads(self._early(parts[0]))),
+            self._keys_of(parts[1]),
+            self._split_heads(parts[2]),
+        )
 
     def _packed_slice(self) -> tuple[str, str, str]:
         x = self._input("x", self.queries, 3 * H)
@@ -329,7 +339,11 @@ class _Attention:
         }  # fmt: skip
         self.guard_source = b.input("bias", shapes[kind])
         if kind == "two":
-            scores = b.op("Add", b.input("second", [1, H, self.queries, columns]), scores)
+            # Of two values added one after the other, one must swallow or leave the other: zeros and -inf.
+            hidden = b.op(
+                "Where", b.input("mask", [1, 1, self.queries, columns], BOOL), b.constant(0.0), b.constant(-np.inf)
+            )
+            scores = b.op("Add", hidden, scores)
         return b.op("Add", self.guard_source, scores)
 
     def _boolean(self, kind: str, scores: str) -> str:
@@ -406,7 +420,9 @@ class _Attention:
             if value.name == "mask":
                 feed[value.name] = _ragged(rng, shape)
             elif value.name in ("bias", "second"):
-                feed[value.name] = np.where(_ragged(rng, shape), rng.standard_normal(shape) * 0.5, lowest).astype(self.b.dtype)
+                feed[value.name] = np.where(_ragged(rng, shape), rng.standard_normal(shape) * 0.5, lowest).astype(
+                    self.b.dtype
+                )
             else:
                 feed[value.name] = rng.standard_normal(shape).astype(self.b.dtype)
         return feed
