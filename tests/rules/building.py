@@ -115,7 +115,9 @@ class Builder:
         """A reshape; the target is constant where it has numbers only, else computed: a text is `value:axis`."""
         if all(isinstance(t, int) for t in target):
             return self.op("Reshape", value, self.ints([int(t) for t in target]))
-        parts = [self.ints([t]) if isinstance(t, int) else self.extent(t.split(":")[0], int(t.split(":")[1])) for t in target]
+        parts = [
+            self.ints([t]) if isinstance(t, int) else self.extent(t.split(":")[0], int(t.split(":")[1])) for t in target
+        ]
         return self.op("Reshape", value, self.op("Concat", *parts, axis=0))
 
     def model(self) -> onnx.ModelProto:

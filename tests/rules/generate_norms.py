@@ -31,7 +31,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 def valid(case: Mapping[str, str]) -> bool:
     """Whether the choices make sense together."""
     norm, affine = case["norm"], case["affine"]
-    if norm == "operator" and (int(case["opset"]) < 17 or affine not in ("both", "scale") or case["epsilon"] == "dropped"):
+    if norm == "operator" and (
+        int(case["opset"]) < 17 or affine not in ("both", "scale") or case["epsilon"] == "dropped"
+    ):
         return False
     if norm.startswith("rms") and affine != "scale":
         return False
@@ -82,7 +84,10 @@ class _Norm:
     def _norm(self, x: str) -> str:
         kind = self.case["norm"]
         if kind == "operator":
-            given = [self.b.constant(self._weight(K)), *([self.b.constant(self._weight(K))] if self.case["affine"] == "both" else [])]
+            given = [
+                self.b.constant(self._weight(K)),
+                *([self.b.constant(self._weight(K))] if self.case["affine"] == "both" else []),
+            ]
             return self.b.op("LayerNormalization", x, *given, axis=-1, epsilon=float(self.case["epsilon"]))
         if kind in ("cast", "rms_cast"):
             wide = self.b.cast(x, 1)

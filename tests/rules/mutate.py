@@ -221,7 +221,9 @@ def _capture(m: _Mutation) -> str | None:
         out = helper.make_tensor_value_info(f"{name}_out", kind, [None] * len(shape))
         bodies.append(helper.make_graph([node], name, [], [out]))
     flag = m.constant(np.array(True), "flag")
-    m.graph.node.append(helper.make_node("If", [flag], ["picked"], "if_node", then_branch=bodies[0], else_branch=bodies[1]))
+    m.graph.node.append(
+        helper.make_node("If", [flag], ["picked"], "if_node", then_branch=bodies[0], else_branch=bodies[1])
+    )
     m.graph.output.append(helper.make_tensor_value_info("picked", kind, [None] * len(shape)))
     return value
 

@@ -12,7 +12,9 @@ Pair = tuple[tuple[str, str], tuple[str, str]]
 TRIES = 60
 
 
-def covering(choices: Mapping[str, Sequence[str]], valid: Callable[[Case], bool], seed: int = 0) -> list[dict[str, str]]:
+def covering(
+    choices: Mapping[str, Sequence[str]], valid: Callable[[Case], bool], seed: int = 0
+) -> list[dict[str, str]]:
     """Cases, all valid, that contain every pair of values that some valid case can contain."""
     rng = random.Random(seed)
     left = dict.fromkeys(_pairs_of(choices), 0)
@@ -34,7 +36,9 @@ def covering(choices: Mapping[str, Sequence[str]], valid: Callable[[Case], bool]
     return cases
 
 
-def random_case(choices: Mapping[str, Sequence[str]], valid: Callable[[Case], bool], rng: random.Random) -> dict[str, str]:
+def random_case(
+    choices: Mapping[str, Sequence[str]], valid: Callable[[Case], bool], rng: random.Random
+) -> dict[str, str]:
     """One valid case, drawn at random."""
     while True:
         case = {name: rng.choice(values) for name, values in choices.items()}
@@ -43,7 +47,11 @@ def random_case(choices: Mapping[str, Sequence[str]], valid: Callable[[Case], bo
 
 
 def _around(
-    pair: Pair, choices: Mapping[str, Sequence[str]], valid: Callable[[Case], bool], left: Mapping[Pair, int], rng: random.Random
+    pair: Pair,
+    choices: Mapping[str, Sequence[str]],
+    valid: Callable[[Case], bool],
+    left: Mapping[Pair, int],
+    rng: random.Random,
 ) -> dict[str, str] | None:
     case = {name: rng.choice(values) for name, values in choices.items()}
     case.update(dict(pair))

@@ -27,16 +27,20 @@ BASE = {"q": Q, "k": K, "v": K[..., ::-1].copy()}
 TRIANGLE = np.arange(24).reshape(4, 6) > 5
 CASES = {
     "a part of the values across two axes of their root": (
-        ("(float[2,3,4,8] q, float[2,3,6,8] k, float[2,3,6,2,6] v) => (float[2,3,4,4] y)"
-        " <int64[4] sh = {2,3,6,12}, int64[1] b = {4}, int64[1] e = {8}, int64[1] ax = {3}> {"
-        f" {CORE} v2 = Reshape(v, sh)\n v3 = Slice(v2, b, e, ax)\n p = Softmax<axis = 3>(a)\n y = MatMul(p, v3) }}"),
+        (
+            "(float[2,3,4,8] q, float[2,3,6,8] k, float[2,3,6,2,6] v) => (float[2,3,4,4] y)"
+            " <int64[4] sh = {2,3,6,12}, int64[1] b = {4}, int64[1] e = {8}, int64[1] ax = {3}> {"
+            f" {CORE} v2 = Reshape(v, sh)\n v3 = Slice(v2, b, e, ax)\n p = Softmax<axis = 3>(a)\n y = MatMul(p, v3) }}"
+        ),
         17,
         {"q": Q, "k": K, "v": normal(2, 3, 6, 2, 6)},
     ),
     "rows regrouped under a bias": (
-        ("(float[2,3,3,8] q, float[2,3,6,8] k, float[2,3,6,8] v, float[9,6] m) => (float[2,3,3,8] y)"
-        " <int64[3] f = {2,9,6}, int64[4] b = {2,3,3,6}> {"
-        f" {CORE} r = Reshape(a, f)\n d = Add(r, m)\n c = Reshape(d, b)\n {END}"),
+        (
+            "(float[2,3,3,8] q, float[2,3,6,8] k, float[2,3,6,8] v, float[9,6] m) => (float[2,3,3,8] y)"
+            " <int64[3] f = {2,9,6}, int64[4] b = {2,3,3,6}> {"
+            f" {CORE} r = Reshape(a, f)\n d = Add(r, m)\n c = Reshape(d, b)\n {END}"
+        ),
         17,
         {"q": normal(2, 3, 3, 8), "k": K, "v": BASE["v"], "m": normal(9, 6)},
     ),
@@ -71,16 +75,20 @@ CASES = {
         {**BASE, "m": np.ones((2, 1, 1, 6), bool)},
     ),
     "an empty range of an inner shape": (
-        ("(float[B,S,24] q, float[B,3,L,8] k, float[B,3,L,8] v) => (float[B,3,S,8] y, int64[N] none)"
-        " <int64[4] h = {0,0,3,8}> { qs = Reshape(q, h)\n q4 = Transpose<perm = [0, 2, 1, 3]>(qs)\n"
-        " none = Shape<start = 2, end = 2>(q4)\n t = Transpose<perm = [0, 1, 3, 2]>(k)\n c = MatMul(q4, t)\n"
-        f" {END}"),
+        (
+            "(float[B,S,24] q, float[B,3,L,8] k, float[B,3,L,8] v) => (float[B,3,S,8] y, int64[N] none)"
+            " <int64[4] h = {0,0,3,8}> { qs = Reshape(q, h)\n q4 = Transpose<perm = [0, 2, 1, 3]>(qs)\n"
+            " none = Shape<start = 2, end = 2>(q4)\n t = Transpose<perm = [0, 1, 3, 2]>(k)\n c = MatMul(q4, t)\n"
+            f" {END}"
+        ),
         17,
         {"q": normal(2, 4, 24), "k": K, "v": BASE["v"]},
     ),
     "a bias that widens a projection": (
-        ("(float[2,3,8] x, float[8] g, float[8] b, float[8,1] w, float[6] c) => (float[2,3,6] k, float[2,3,6] v) {"
-        " n = LayerNormalization<axis = -1>(x, g, b)\n e = MatMul(n, w)\n k = Add(e, c)\n f = MatMul(n, w)\n v = Add(f, c) }"),
+        (
+            "(float[2,3,8] x, float[8] g, float[8] b, float[8,1] w, float[6] c) => (float[2,3,6] k, float[2,3,6] v) {"
+            " n = LayerNormalization<axis = -1>(x, g, b)\n e = MatMul(n, w)\n k = Add(e, c)\n f = MatMul(n, w)\n v = Add(f, c) }"
+        ),
         17,
         {"x": normal(2, 3, 8), "g": normal(8), "b": normal(8), "w": normal(8, 1), "c": normal(6)},
     ),

@@ -38,7 +38,9 @@ def _pairs(cases: list[dict[str, str]]) -> set[frozenset[tuple[str, str]]]:
     return {frozenset((a, b)) for case in cases for a in case.items() for b in case.items() if a != b}
 
 
-@pytest.mark.parametrize(("module", "cases"), [(generate, ATTENTION), (generate_norms, NORMS)], ids=["attention", "norms"])
+@pytest.mark.parametrize(
+    ("module", "cases"), [(generate, ATTENTION), (generate_norms, NORMS)], ids=["attention", "norms"]
+)
 def test_cases_are_valid_and_cover_every_choice(module: object, cases: list[dict[str, str]]) -> None:
     assert all(module.valid(case) for case in cases)  # type: ignore[attr-defined]
     every = {(name, value) for name, values in module.CHOICES.items() for value in values}  # type: ignore[attr-defined]

@@ -76,8 +76,12 @@ def test_rules_have_the_keys_that_the_loader_reads() -> None:
 @pytest.mark.parametrize("key", sorted(schema()["oneOf"][1]["properties"]))
 def test_fragments_may_have_every_key(key: str) -> None:
     """The loader complains about the value, if at all, never about the key."""
-    document = parse_documents(f"fragment: f(x)\nsummary: s\n{key}: \"x\"\n" if key not in ("fragment", "summary") else
-                               "fragment: f(x)\nsummary: s\nis: x\n", "f.yaml")[0]
+    document = parse_documents(
+        f'fragment: f(x)\nsummary: s\n{key}: "x"\n'
+        if key not in ("fragment", "summary")
+        else "fragment: f(x)\nsummary: s\nis: x\n",
+        "f.yaml",
+    )[0]
     try:
         loader.read_fragment(document)
     except AtcfuseError as problem:

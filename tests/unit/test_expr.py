@@ -66,7 +66,9 @@ def test_what_is_not_part_of_the_language(text: str) -> None:
     assert caught.value.diagnostics[0].code in ("ATF210", "ATF212")
 
 
-@pytest.mark.parametrize("text", ["", "1 +", "(", "a b", "'", "\0", "1" * (MAX_LENGTH + 1), "-" * (MAX_DEPTH + 2) + "1"])
+@pytest.mark.parametrize(
+    "text", ["", "1 +", "(", "a b", "'", "\0", "1" * (MAX_LENGTH + 1), "-" * (MAX_DEPTH + 2) + "1"]
+)
 def test_what_cannot_be_read(text: str) -> None:
     with pytest.raises(AtcfuseError) as caught:
         parse(text, SPAN)
@@ -100,9 +102,11 @@ _ATOMS = st.sampled_from(["n", "m", "x", "1", "0", "2.5", "'t'", "[n, 1]", "sqrt
 _TEXTS = st.recursive(
     _ATOMS,
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "and", "or", "in"]), inner).map(
-            lambda t: f"({t[0]} {t[1]} {t[2]})"
-        ),
+        st.tuples(
+            inner,
+            st.sampled_from(["+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "and", "or", "in"]),
+            inner,
+        ).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
         inner.map(lambda t: f"(not {t})"),
         inner.map(lambda t: f"(-{t})"),
         st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),

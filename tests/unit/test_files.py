@@ -1,4 +1,3 @@
-
 """Outputs of a run appear whole or not at all."""
 
 from __future__ import annotations

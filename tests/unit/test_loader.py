@@ -76,7 +76,12 @@ def failure(folder: Path, text: str) -> tuple[str, int]:
 
 def test_a_rule_is_read(tmp_path: Path) -> None:
     rule = load(tmp_path).rules[0]
-    assert (rule.name, rule.switch, rule.switch_kind, rule.opset) == ("twice", "TwiceFusionPass", "GraphFusion", (8, 18))
+    assert (rule.name, rule.switch, rule.switch_kind, rule.opset) == (
+        "twice",
+        "TwiceFusionPass",
+        "GraphFusion",
+        (8, 18),
+    )
     assert rule.types == {"T": (10, 1)}
     assert [(o.name, o.if_used) for o in rule.outputs] == [("a", False), ("b", False), ("n", True)]
     norm, a, b = (s.term for s in rule.steps)
@@ -174,7 +179,11 @@ def test_any_damage_ends_in_rules_or_a_coded_error(tmp_path: Path, data: st.Data
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text) - 1))
         end = data.draw(st.integers(at, min(at + 30, len(text))))
-        text = text[:at] + data.draw(st.sampled_from(["", "x", "(", ")", ":", "\n", '"', "{", "1", "*", "…", text[at:end] * 2])) + text[end:]
+        text = (
+            text[:at]
+            + data.draw(st.sampled_from(["", "x", "(", ")", ":", "\n", '"', "{", "1", "*", "…", text[at:end] * 2]))
+            + text[end:]
+        )
     try:
         load(tmp_path, text)
     except AtcfuseError as problem:

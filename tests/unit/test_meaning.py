@@ -27,12 +27,16 @@ ATTENTION: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(kernel: str, given: Mapping[str, Any], feeds: Mapping[str, Array], outputs: list[str], opset: int = 17) -> list[Array]:
+def run(
+    kernel: str, given: Mapping[str, Any], feeds: Mapping[str, Array], outputs: list[str], opset: int = 17
+) -> list[Array]:
     """A model of one fused node with its meaning, run on the feeds."""
     spec = KERNELS[kernel]
     attributes = {a.name: given.get(a.name, a.default) for a in spec.attributes}
     kinds = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in feeds.items()}
-    signature = signature_of(spec, attributes, {i.name: kinds[i.name] for i in spec.inputs if i.name in kinds}, outputs, opset)
+    signature = signature_of(
+        spec, attributes, {i.name: kinds[i.name] for i in spec.inputs if i.name in kinds}, outputs, opset
+    )
     names = [i.name if i.name in feeds else "" for i in spec.inputs]
     while not names[-1]:
         names.pop()
@@ -67,7 +71,14 @@ def softmax(scores: Array) -> Array:
 
 def attended(feeds: Mapping[str, Array], **more: Any) -> Array:
     """Attention in numpy, float64, step by step as kernel.yaml describes it."""
-    a: dict[str, Any] = {"softcap": 0.0, "mask_keeps": 1, "mask_first": 0, "mask_fill": -np.inf, "floor": -np.inf, **more}
+    a: dict[str, Any] = {
+        "softcap": 0.0,
+        "mask_keeps": 1,
+        "mask_first": 0,
+        "mask_fill": -np.inf,
+        "floor": -np.inf,
+        **more,
+    }
     q, k, v = (feeds[n].astype(np.float64) for n in "qkv")
     group = q.shape[1] // k.shape[1]
     scores = q @ np.repeat(k, group, 1).swapaxes(-1, -2) * 0.3

@@ -38,7 +38,11 @@ class Fusion:
 
     def __post_init__(self) -> None:
         self.match = SimpleNamespace(
-            scope=self.scope, members=self.members, outputs=self.outputs, shapes={}, rule=SimpleNamespace(level=self.level)
+            scope=self.scope,
+            members=self.members,
+            outputs=self.outputs,
+            shapes={},
+            rule=SimpleNamespace(level=self.level),
         )
 
 

@@ -1,4 +1,3 @@
-
 """Loading and saving: external data stays on disk, and every mistake ends with its own code."""
 
 from __future__ import annotations

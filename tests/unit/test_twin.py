@@ -82,14 +82,17 @@ class Linear:
         return [self.rows, self.n, self.k, self.task, *self.base, *map(int, flags)]
 
 
-@pytest.mark.parametrize("case", [
-    Linear(37, 100, 200, 16, (16, 64, 64), whole_k=True, order=1, transposed=True, bias=True),
-    Linear(37, 100, 200, 16, (16, 64, 64), whole_k=True, order=1, bias=True, blockwise=True),
-    Linear(37, 33, 70, 20, (32, 48, 16), bias=True),
-    Linear(5, 1, 16, 8, (16, 16, 16), transposed=True),
-    Linear(130, 130, 65, 130, (64, 32, 48), order=1, step_m=2, step_n=1),
-    Linear(130, 130, 65, 130, (64, 32, 48), whole_k=True, step_n=3, blockwise=True),
-])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Linear(37, 100, 200, 16, (16, 64, 64), whole_k=True, order=1, transposed=True, bias=True),
+        Linear(37, 100, 200, 16, (16, 64, 64), whole_k=True, order=1, bias=True, blockwise=True),
+        Linear(37, 33, 70, 20, (32, 48, 16), bias=True),
+        Linear(5, 1, 16, 8, (16, 16, 16), transposed=True),
+        Linear(130, 130, 65, 130, (64, 32, 48), order=1, step_m=2, step_n=1),
+        Linear(130, 130, 65, 130, (64, 32, 48), whole_k=True, step_n=3, blockwise=True),
+    ],
+)
 def test_matmul_with_tails_strides_transposes_and_bias(tmp_path, case):
     rng = np.random.default_rng(case.n)
     x = rng.normal(size=(case.rows, case.k + 3)).astype(np.float16)
@@ -98,18 +101,21 @@ def test_matmul_with_tails_strides_transposes_and_bias(tmp_path, case):
     y, _ = execute(tmp_path, "linear", 2, case.numbers(), x=x, w=w, bias=bias)
     pitch = case.n + 5
     rows = np.concatenate([y, np.full(5 * 4, 0xFF, np.uint8)]).view(np.uint32).reshape(case.rows, pitch)
-    assert (rows[:, case.n:] == 0xFFFFFFFF).all()
-    expected = x[:, :case.k].astype(np.float64) @ (w.T if case.transposed else w).astype(np.float64)
+    assert (rows[:, case.n :] == 0xFFFFFFFF).all()
+    expected = x[:, : case.k].astype(np.float64) @ (w.T if case.transposed else w).astype(np.float64)
     expected += bias if case.bias else 0.0
-    assert np.allclose(rows[:, :case.n].copy().view(np.float32), expected, atol=2e-4)
+    assert np.allclose(rows[:, : case.n].copy().view(np.float32), expected, atol=2e-4)
 
 
-@pytest.mark.parametrize(("case", "expected"), [
-    # Measured against the toolkit's own headers for 256 x 512 x 256 with a 64 x 128 x 64 base block.
-    (Linear(256, 512, 256, 256, (64, 128, 64)), 1_572_864),
-    (Linear(256, 512, 256, 256, (64, 128, 64), whole_k=True), 786_432),
-    (Linear(256, 512, 256, 256, (64, 128, 64), whole_k=True, order=1, step_m=4), 393_216),
-])
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        # Measured against the toolkit's own headers for 256 x 512 x 256 with a 64 x 128 x 64 base block.
+        (Linear(256, 512, 256, 256, (64, 128, 64)), 1_572_864),
+        (Linear(256, 512, 256, 256, (64, 128, 64), whole_k=True), 786_432),
+        (Linear(256, 512, 256, 256, (64, 128, 64), whole_k=True, order=1, step_m=4), 393_216),
+    ],
+)
 def test_matmul_reads_follow_what_stays_in_l1(tmp_path, case, expected):
     x = np.ones((case.rows, case.k + 3), np.float16)
     w = np.ones((case.k, case.n), np.float16)
@@ -133,21 +139,24 @@ def attention_reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int,
     return out
 
 
-@pytest.mark.parametrize(("heads", "queries", "keys", "dim", "m", "causal"), [
-    (2, 64, 128, 64, 64, False),
-    (2, 49, 97, 40, 16, False),
-    (2, 256, 256, 64, 64, False),
-    (2, 257, 257, 64, 64, True),
-    (1, 70, 300, 24, 32, True),
-    (3, 1, 200, 128, 16, False),
-])
-def test_flash_attention_agrees_with_numpy_and_with_the_byte_formula(tmp_path, heads, queries, keys, dim, m,
-                                                                     causal):
+@pytest.mark.parametrize(
+    ("heads", "queries", "keys", "dim", "m", "causal"),
+    [
+        (2, 64, 128, 64, 64, False),
+        (2, 49, 97, 40, 16, False),
+        (2, 256, 256, 64, 64, False),
+        (2, 257, 257, 64, 64, True),
+        (1, 70, 300, 24, 32, True),
+        (3, 1, 200, 128, 16, False),
+    ],
+)
+def test_flash_attention_agrees_with_numpy_and_with_the_byte_formula(tmp_path, heads, queries, keys, dim, m, causal):
     n = 128
     rng = np.random.default_rng(queries)
     q, k, v = (rng.normal(size=(length, heads * dim)).astype(np.float16) for length in (queries, keys, keys))
-    y, report = execute(tmp_path, "attention", 2, [heads, queries, keys, dim, m, n, int(causal), dim**-0.5],
-                        q=q, k=k, v=v)
+    y, report = execute(
+        tmp_path, "attention", 2, [heads, queries, keys, dim, m, n, int(causal), dim**-0.5], q=q, k=k, v=v
+    )
     expected = attention_reference(q, k, v, heads, causal)
     assert np.allclose(y.view(np.float16).reshape(queries, heads * dim), expected, atol=2e-3)
 
@@ -170,9 +179,14 @@ def test_flash_attention_agrees_with_numpy_and_with_the_byte_formula(tmp_path, h
     assert report["messages"] == 2 * visits + 4 * 4
 
 
-@pytest.mark.parametrize(("rows", "total", "k", "n", "p"), [
-    (32, 96, 48, 64, 32), (16, 16, 16, 16, 16), (48, 96, 64, 32, 80),
-])
+@pytest.mark.parametrize(
+    ("rows", "total", "k", "n", "p"),
+    [
+        (32, 96, 48, 64, 32),
+        (16, 16, 16, 16, 16),
+        (48, 96, 64, 32, 80),
+    ],
+)
 def test_310p_keeps_the_intermediate_on_chip(tmp_path, rows, total, k, n, p):
     rng = np.random.default_rng(total)
     x, w1, w2 = (rng.normal(size=shape).astype(np.float16) for shape in ((total, k), (k, n), (n, p)))
@@ -224,14 +238,17 @@ def test_every_broken_kernel_is_stopped_by_its_rule_and_its_repair_passes(arch, 
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(("what", "code", "text"), [
-    ("unsupported_chip", 3, "rule device-unsupported"),
-    ("outside_kernel", 3, "rule outside-kernel"),
-    ("undeclared_kernel", 3, "rule kernel-type"),
-    ("unwritten_output", 3, "rule output-unwritten"),
-    ("missing_file", 4, "cannot read no/such/file.bin"),
-    ("workspace_without_system_part", 4, "the system part alone takes"),
-])
+@pytest.mark.parametrize(
+    ("what", "code", "text"),
+    [
+        ("unsupported_chip", 3, "rule device-unsupported"),
+        ("outside_kernel", 3, "rule outside-kernel"),
+        ("undeclared_kernel", 3, "rule kernel-type"),
+        ("unwritten_output", 3, "rule output-unwritten"),
+        ("missing_file", 4, "cannot read no/such/file.bin"),
+        ("workspace_without_system_part", 4, "the system part alone takes"),
+    ],
+)
 def test_mistakes_around_a_kernel(what, code, text):
     done = run([str(built().broken[2201]), "around", what])
     assert done.returncode == code

@@ -11,11 +11,41 @@ from twin_programs import execute, needs_compiler
 pytestmark = needs_compiler
 
 UNITS = [
-    "add", "sub", "mul", "div", "max", "min", "add_relu", "mul_add_dst", "fused_mul_add",
-    "exp", "ln", "abs", "sqrt", "relu", "rsqrt", "reciprocal",
-    "adds", "muls", "maxs", "mins", "leaky_relu", "axpy", "erf", "tanh", "sigmoid",
-    "select", "block_sum", "block_max", "pair_sum", "sum", "largest", "smallest", "brcb",
-    "bit_mask", "strided_blocks",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "max",
+    "min",
+    "add_relu",
+    "mul_add_dst",
+    "fused_mul_add",
+    "exp",
+    "ln",
+    "abs",
+    "sqrt",
+    "relu",
+    "rsqrt",
+    "reciprocal",
+    "adds",
+    "muls",
+    "maxs",
+    "mins",
+    "leaky_relu",
+    "axpy",
+    "erf",
+    "tanh",
+    "sigmoid",
+    "select",
+    "block_sum",
+    "block_max",
+    "pair_sum",
+    "sum",
+    "largest",
+    "smallest",
+    "brcb",
+    "bit_mask",
+    "strided_blocks",
 ]
 
 
@@ -23,24 +53,45 @@ def unit_reference(unit: str, x: np.ndarray, z: np.ndarray, s: float, block: int
     """What y must hold, in float64; y starts as ones. x and z are float64; `block` elements are 32 bytes."""
     d = np.ones_like(x)
     element_wise = {
-        "add": lambda: x + z, "sub": lambda: x - z, "mul": lambda: x * z, "div": lambda: x / z,
-        "max": lambda: np.maximum(x, z), "min": lambda: np.minimum(x, z), "add_relu": lambda: np.maximum(x + z, 0),
-        "mul_add_dst": lambda: x * z + 1, "fused_mul_add": lambda: x + z, "exp": lambda: np.exp(x),
-        "ln": lambda: np.log(x), "abs": lambda: abs(x), "sqrt": lambda: np.sqrt(x), "relu": lambda: np.maximum(x, 0),
-        "adds": lambda: x + s, "muls": lambda: x * s, "maxs": lambda: np.maximum(x, s),
-        "mins": lambda: np.minimum(x, s), "leaky_relu": lambda: np.where(x >= 0, x, x * s), "axpy": lambda: x * s + 1,
-        "erf": lambda: np.vectorize(math.erf)(x), "tanh": lambda: np.tanh(x), "sigmoid": lambda: 1 / (1 + np.exp(-x)),
-        "select": lambda: np.where(x > z, x, z), "bit_mask": lambda: np.where(np.arange(x.size) % 2 == 1, x + z, 1),
+        "add": lambda: x + z,
+        "sub": lambda: x - z,
+        "mul": lambda: x * z,
+        "div": lambda: x / z,
+        "max": lambda: np.maximum(x, z),
+        "min": lambda: np.minimum(x, z),
+        "add_relu": lambda: np.maximum(x + z, 0),
+        "mul_add_dst": lambda: x * z + 1,
+        "fused_mul_add": lambda: x + z,
+        "exp": lambda: np.exp(x),
+        "ln": lambda: np.log(x),
+        "abs": lambda: abs(x),
+        "sqrt": lambda: np.sqrt(x),
+        "relu": lambda: np.maximum(x, 0),
+        "adds": lambda: x + s,
+        "muls": lambda: x * s,
+        "maxs": lambda: np.maximum(x, s),
+        "mins": lambda: np.minimum(x, s),
+        "leaky_relu": lambda: np.where(x >= 0, x, x * s),
+        "axpy": lambda: x * s + 1,
+        "erf": lambda: np.vectorize(math.erf)(x),
+        "tanh": lambda: np.tanh(x),
+        "sigmoid": lambda: 1 / (1 + np.exp(-x)),
+        "select": lambda: np.where(x > z, x, z),
+        "bit_mask": lambda: np.where(np.arange(x.size) % 2 == 1, x + z, 1),
     }
     if unit in element_wise:
         return element_wise[unit]()
     results = {
-        "block_sum": x.reshape(-1, block).sum(1), "block_max": x.reshape(-1, block).max(1),
-        "pair_sum": x.reshape(-1, 2).sum(1), "sum": x.sum(keepdims=True), "largest": x.max(keepdims=True),
+        "block_sum": x.reshape(-1, block).sum(1),
+        "block_max": x.reshape(-1, block).max(1),
+        "pair_sum": x.reshape(-1, 2).sum(1),
+        "sum": x.sum(keepdims=True),
+        "largest": x.max(keepdims=True),
         "smallest": x.min(keepdims=True),
         "brcb": np.repeat(x[: x.size // block], block),
         "strided_blocks": np.concatenate(
-            [np.concatenate([x[b * block:(b + 1) * block] + z[:block], d[:block]]) for b in range(8)]),
+            [np.concatenate([x[b * block : (b + 1) * block] + z[:block], d[:block]]) for b in range(8)]
+        ),
     }[unit]
     d[: results.size] = results
     return d
@@ -72,8 +123,9 @@ def test_each_vector_instruction_agrees_with_numpy(tmp_path, unit, dtype):
 ROUNDING = {"none": 0, "rint": 1, "floor": 2, "ceil": 3, "round": 4, "trunc": 5, "odd": 6}
 
 
-def rounded_to(values: np.ndarray, neighbours: tuple[np.ndarray, np.ndarray], mode: str,
-               even: np.ndarray) -> np.ndarray:
+def rounded_to(
+    values: np.ndarray, neighbours: tuple[np.ndarray, np.ndarray], mode: str, even: np.ndarray
+) -> np.ndarray:
     """The right neighbour of exact float64 values. `even`: whether the lower neighbour's last bit is 0."""
     low, high = neighbours
     toward_zero = np.where(values >= 0, low, high)
@@ -85,10 +137,13 @@ def rounded_to(values: np.ndarray, neighbours: tuple[np.ndarray, np.ndarray], mo
     return {"floor": low, "ceil": high, "trunc": toward_zero, "odd": odd}.get(mode, nearest)
 
 
-@pytest.mark.parametrize(("target", "mode"), [
-    *(("half", mode) for mode in ROUNDING),
-    *(("bfloat16", mode) for mode in ROUNDING if mode not in ("none", "odd")),  # which the twin refuses
-])
+@pytest.mark.parametrize(
+    ("target", "mode"),
+    [
+        *(("half", mode) for mode in ROUNDING),
+        *(("bfloat16", mode) for mode in ROUNDING if mode not in ("none", "odd")),  # which the twin refuses
+    ],
+)
 def test_rounding_modes_pick_the_right_neighbour(tmp_path, target, mode):
     rng = np.random.default_rng(7)
     spread = np.exp2(rng.uniform(-26, 15, 2000)) * rng.choice([-1, 1], 2000)
@@ -119,8 +174,13 @@ def test_rounding_modes_pick_the_right_neighbour(tmp_path, target, mode):
 
 def test_integer_casts_and_exact_widening(tmp_path):
     x = np.tile(np.array([2.5, -2.5, 3.5, -0.5, 1e6, -7.25, 0.0, 8.75], np.float32), 2)
-    expected = {"rint": np.rint, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-                "round": lambda v: np.sign(v) * np.floor(abs(v) + 0.5)}
+    expected = {
+        "rint": np.rint,
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "trunc": np.trunc,
+        "round": lambda v: np.sign(v) * np.floor(abs(v) + 0.5),
+    }
     for mode, rounding in expected.items():
         y, _ = execute(tmp_path, "casts", 1, [ROUNDING[mode], 16, 2, 4], x=x)
         assert np.array_equal(y.view(np.int32), rounding(x).astype(np.int32)), mode
@@ -135,12 +195,15 @@ def test_integer_casts_and_exact_widening(tmp_path):
     assert np.array_equal(y, small)
 
 
-@pytest.mark.parametrize(("rows", "columns", "gap", "left", "right", "blocks"), [
-    (4, 20, 5, 0, 12, 1),
-    (6, 16, 0, 0, 0, 0),
-    (4, 21, 1, 3, 8, 2),
-    (2, 1, 7, 15, 16, 3),
-])
+@pytest.mark.parametrize(
+    ("rows", "columns", "gap", "left", "right", "blocks"),
+    [
+        (4, 20, 5, 0, 12, 1),
+        (6, 16, 0, 0, 0, 0),
+        (4, 21, 1, 3, 8, 2),
+        (2, 1, 7, 15, 16, 3),
+    ],
+)
 def test_copies_place_rows_gaps_and_padding(tmp_path, rows, columns, gap, left, right, blocks):
     x = np.arange(1, rows * (columns + gap) + 1).astype(np.float16)
     y, report = execute(tmp_path, "copies", 1, [rows, columns, gap, left, right, blocks], x=x)
@@ -148,8 +211,8 @@ def test_copies_place_rows_gaps_and_padding(tmp_path, rows, columns, gap, left, 
     used = -(-(left + columns + right) // 16) * 16
     expected = np.full((rows, used + blocks * 16), -1, np.float16)
     expected[:, :left] = 7
-    expected[:, left:left + columns] = data
-    expected[:, left + columns:left + columns + right] = 7
+    expected[:, left : left + columns] = data
+    expected[:, left + columns : left + columns + right] = 7
     assert np.array_equal(y.view(np.float16).reshape(expected.shape), expected)
     half = np.fromfile(tmp_path / "y3.bin", np.float16).reshape(-1, 2, 16)
     assert np.array_equal(half[:, 0], expected.reshape(-1, 2, 16)[:, 0])

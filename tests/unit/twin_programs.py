@@ -61,8 +61,9 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def execute(directory: Path, kernel: str, blocks: int, numbers: list[float],
-            **inputs: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+def execute(
+    directory: Path, kernel: str, blocks: int, numbers: list[float], **inputs: np.ndarray
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Runs a test kernel and gives the bytes of its output y and the report."""
     for name, value in inputs.items():
         value.tofile(directory / f"{name}.bin")
