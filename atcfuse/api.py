@@ -171,7 +171,16 @@ def optimize_file(
         if folder is not None:
             transaction.folder(folder, project.files, marker=MARKER, executable=EXECUTABLE)
     written = (out, *reports, *((folder,) if folder else ()))
-    return FileResult(document, diagnostics + fresh, written, verification)
+    return FileResult(document, diagnostics + fresh + (() if folder else _left_over(out)), written, verification)
+
+
+def _left_over(out: Path) -> tuple[Diagnostic, ...]:
+    """A warning where an earlier run's project stands beside a model that has none; no part of the report."""
+    folder = kernels_folder(out)
+    if not (folder / MARKER).is_file():
+        return ()
+    message = f"{folder.name} is of an earlier run; this model has no operator project"
+    return (warning("ATF146", message, hint=f"remove {folder.name}, or do not install it for this model"),)
 
 
 def _errors(diagnostics: Sequence[Diagnostic]) -> bool:

@@ -46,6 +46,16 @@ def test_no_project_where_there_is_none_to_write(atcfuse: Run, bert: Path, optio
     assert not bert.with_name("bert.fused.kernels").exists()
 
 
+def test_a_left_over_project_is_warned_of_and_kept(atcfuse: Run, bert: Path) -> None:
+    assert "ATF146" not in atcfuse("optimize", bert).err
+    before = files(bert.with_name("bert.fused.kernels"))
+    done = atcfuse("optimize", bert, "--no-kernels")
+    assert done.code == 0
+    assert "warning: ATF146: bert.fused.kernels is of an earlier run" in done.err
+    assert files(bert.with_name("bert.fused.kernels")) == before
+    assert "ATF146" not in bert.with_name("bert.fused.report.json").read_text()
+
+
 def test_a_folder_of_somebody_else_is_kept(atcfuse: Run, bert: Path) -> None:
     folder = bert.with_name("bert.fused.kernels")
     folder.mkdir()
