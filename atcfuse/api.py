@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from atcfuse import compiler
 from atcfuse.artifacts import EXECUTABLE, MARKER, Project, model_project
 from atcfuse.device import load_device
-from atcfuse.diagnostics import AtcfuseError, Diagnostic, error, info, warning
+from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, error, info, warning
 from atcfuse.estimate import build_name
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
@@ -237,11 +237,17 @@ def kernels_folder(out: Path) -> Path:
 
 
 def report_files(out: Path, report: Path | None = None) -> tuple[Path, ...]:
-    """The files of a report, JSON first: beside the output, in a folder, or one .json file alone."""
+    """The files of a report, JSON first: beside the output, in a folder, or one .json file alone.
+
+    Raises UsageError ATF122 for the name of a file of another kind.
+    """
     if report is None:
         return out.with_name(f"{_stem(out)}.report.json"), out.with_name(f"{_stem(out)}.report.md")
     if report.suffix == ".json":
         return (report,)
+    if report.suffix in (".md", ".html", ".txt", ".yaml", ".yml") and not report.is_dir():
+        hint = "give a folder, which gets report.json and report.md, or a .json file"
+        raise UsageError(error("ATF122", f"{report.name} is neither a folder nor a .json file", hint=hint))
     return report / "report.json", report / "report.md"
 
 

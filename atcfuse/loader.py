@@ -41,10 +41,12 @@ def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> Ru
 
 
 def _files(folder: Path) -> list[Path]:
+    hint = "give a folder that holds *.yaml or *.yml rule files"
     if not folder.is_dir():
-        hint = "give a folder that holds *.yaml rule files"
         raise AtcfuseError(error("ATF200", "not a folder of rules", Span(str(folder)), hint))
-    files = sorted(p for p in folder.rglob("*.yaml") if p.is_file())
+    files = sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml") and p.is_file())
+    if not files:
+        raise AtcfuseError(error("ATF200", "a folder without rule files", Span(str(folder)), hint))
     if len(files) > MAX_FILES:
         raise AtcfuseError(error("ATF217", f"more than {MAX_FILES} rule files", Span(str(folder))))
     return files

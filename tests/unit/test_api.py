@@ -130,6 +130,9 @@ def test_default_names():
     assert report_files(Path("a/o.onnx")) == beside
     assert report_files(Path("a/o.onnx"), Path("r.json")) == (Path("r.json"),)
     assert report_files(Path("a/o.onnx"), Path("r")) == (Path("r/report.json"), Path("r/report.md"))
+    with pytest.raises(UsageError) as raised:
+        report_files(Path("a/o.onnx"), Path("r.md"))
+    assert raised.value.diagnostics[0].code == "ATF122"
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -166,6 +166,20 @@ def test_a_later_folder_uses_earlier_fragments(tmp_path: Path) -> None:
     assert [r.name for r in load_rules([first, second], KERNELS).rules] == ["twice"]
 
 
+def test_both_endings_of_yaml_are_read(tmp_path: Path) -> None:
+    rule, _, fragment = RULE.partition("---\n")
+    (tmp_path / "f.yml").write_text(fragment)
+    (tmp_path / "r.yaml").write_text(rule)
+    assert [r.name for r in load_rules([tmp_path], KERNELS).rules] == ["twice"]
+
+
+def test_a_folder_without_rules_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "rule.yam").write_text("rule: x\n")
+    with pytest.raises(AtcfuseError) as caught:
+        load_rules([tmp_path], KERNELS)
+    assert caught.value.diagnostics[0].code == "ATF200"
+
+
 def test_a_folder_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(AtcfuseError) as caught:
         load_rules([tmp_path / "missing"], KERNELS)
