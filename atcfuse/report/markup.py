@@ -34,10 +34,12 @@ def prose(text: str, limit: int = PROSE_LIMIT) -> str:
     """A sentence that may name things of a model: plain words stay, whatever else becomes inline code.
 
     Backticks in the sentence keep their meaning. So no word can be markup, an entity, a link, a mention or a number of
-    an issue.
+    an issue. A text of special characters is shortened further, as each is written as up to ten.
     """
     parts = _SPAN.split(shorten(text, limit))
     shown = "".join(code(part) if i % 2 else _words(part) for i, part in enumerate(parts))
+    if len(shown) > 2 * limit and limit > NAME_LIMIT:
+        return prose(text, max(limit // 2, NAME_LIMIT))
     return shown.replace("``", "` `")  # two spans side by side would be read as one
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from atcfuse.report import diff, diff_markdown, diff_text, gate, read_report, to_line, to_markdown, to_text
@@ -82,6 +82,10 @@ def assert_inert(markdown: str, headings: set[str]) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(HOSTILE)
+@example(poisoned(BERT, [("``x`" * 2_500)]))
+@example(poisoned(BERT, [("`" * 10_000)]))
+@example(poisoned(BERT, [("\U0010fffd" * 10_000)]))
+@example(poisoned(BERT, [("x <" * 3_000)]))
 def test_no_name_becomes_markup(report):
     markdown = to_markdown(report)
     assert_inert(markdown, set(re.findall("^### (.*)$", to_markdown(BERT), re.M)))
