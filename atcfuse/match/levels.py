@@ -16,25 +16,28 @@ HUGE = 1e30
 """A float32 beside which every score that is not a mask itself vanishes."""
 
 MAX_DEPTH = 24
-_FLOAT16, _INTEGRAL = 10, frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
+_BOOL, _FLOAT16, _INTEGRAL = 9, 10, frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
 
 
 def absorbs(scope: Scope, value: str, depth: int = 0) -> bool:
     """Whether every element is provably 0 or at least `HUGE` in magnitude (infinite, for float16)."""
     value = scope.source(value)
-    least = np.inf if scope.fact(value).dtype == _FLOAT16 else HUGE
+    fact = scope.fact(value)
+    least = np.inf if fact.dtype == _FLOAT16 else HUGE
+    if isinstance(fact.splat, float):
+        return fact.splat == 0 or abs(fact.splat) >= least
     known = constant(scope, value)
     if known is not None:
         return known.dtype.kind == "f" and bool(np.all((known == 0) | (np.abs(known.astype(np.float64)) >= least)))
     node = scope.producer(value)
-    if node is None or depth > MAX_DEPTH or scope.fact(value).dtype in _INTEGRAL:
+    if node is None or depth > MAX_DEPTH or fact.dtype in _INTEGRAL:
         return False
     return _made_of(scope, node, depth + 1)
 
 
 def _made_of(scope: Scope, node: Node, depth: int) -> bool:
     if node.op == "Where":
-        return all(absorbs(scope, v, depth) for v in node.inputs[1:])
+        return _chosen(scope, node, depth)
     if node.op in ("Concat", "Max", "Min"):
         return all(absorbs(scope, v, depth) for v in node.inputs)
     if node.op == "ScatterND" and node.attributes.get("reduction", "none") == "none":
@@ -42,9 +45,19 @@ def _made_of(scope: Scope, node: Node, depth: int) -> bool:
     if node.op == "Mul":
         pairs = ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0]))
         return any(absorbs(scope, a, depth) and is_whole(scope, b, depth) for a, b in pairs)
-    if node.op in OPERATORS or node.op in ("Neg", "Trilu", "GatherND", "GatherElements"):
+    if node.op in OPERATORS or node.op in ("Cast", "Neg", "Trilu", "GatherND", "GatherElements"):
         return absorbs(scope, node.inputs[0], depth)
     return False
+
+
+def _chosen(scope: Scope, node: Node, depth: int) -> bool:
+    """Where(x, fill, x) leaves of x nothing but its zeros."""
+    condition, chosen, other = node.inputs
+    tested = scope.source(condition)
+    while (cast := scope.producer(tested)) is not None and cast.op == "Cast" and cast.attributes.get("to") == _BOOL:
+        tested = scope.source(cast.inputs[0])
+    zeros = tested == scope.source(other) and tested != scope.source(condition)
+    return absorbs(scope, chosen, depth) and (zeros or absorbs(scope, other, depth))
 
 
 def is_whole(scope: Scope, value: str, depth: int = 0) -> bool:

@@ -1,0 +1,66 @@
+"""Masks that absorb: what is proved holds when the model runs, and what does not hold is not proved."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from atcfuse.graph.index import Model
+from atcfuse.graph.infer import infer
+from atcfuse.graph.text import parse_graph
+from atcfuse.match.levels import HUGE, absorbs
+
+FILL = "f = Constant<value = float {-3.4e38}>() z = Constant<value = float {0}>()"
+CAUSAL = """
+    shape = Shape(x) i = Constant<value = int64[2] {3, 3}>() full = ConstantOfShape<value = float[1] {-3.4e38}>(i)
+    l = Trilu<upper = 0>(full) m = Cast<to = 9>(l)
+"""
+PROVED = {
+    "filled where a test of itself holds": f"{FILL} c = Cast<to = 9>(x) y = Where(c, f, x)",
+    "tested through several casts": f"{FILL} b = Cast<to = 9>(x) c = Cast<to = 9>(b) y = Where(c, f, x)",
+    "a tensor made of the fill": f"{FILL} {CAUSAL} y = Where(m, z, full)",
+    "cast after all": f"{FILL} {CAUSAL} w = Where(m, z, full) y = Cast<to = 1>(w)",
+    "cast to float16, where it becomes infinite": f"{FILL} c = Cast<to = 9>(x) w = Where(c, f, x) y = Cast<to = 10>(w)",
+}
+KEPT = {
+    "filled where the test fails": f"{FILL} c = Cast<to = 9>(x) y = Where(c, x, f)",
+    "a test of something else": f"{FILL} t = Neg(x) u = Exp(t) c = Cast<to = 9>(u) y = Where(c, z, x)",
+    "a test through whole numbers": f"{FILL} h = Cast<to = 7>(x) c = Cast<to = 9>(h) y = Where(c, f, x)",
+    "a small fill": "f = Constant<value = float {-1e4}>() c = Cast<to = 9>(x) y = Where(c, f, x)",
+    "a tensor of a small fill": "i = Constant<value = int64[1] {3}>() y = ConstantOfShape<value = float[1] {-9.5}>(i)",
+    "cast from whole numbers": "h = Cast<to = 7>(x) y = Cast<to = 1>(h)",
+    "the largest float16": "f = Constant<value = float {-65504}>() c = Cast<to = 9>(x) w = Where(c, f, x) "
+    "y = Cast<to = 10>(w)",
+}
+VALUES = np.array([[0, 1, -1], [0.4, -0.0, 7], [np.inf, np.nan, 1e20]], np.float32)
+
+
+def outcome(body: str) -> tuple[bool, np.ndarray]:
+    """Whether `y` is proved to absorb, and what it is when run."""
+    element = "float16" if "to = 10" in body else "float"
+    proto = parse_graph(f"(float[3,3] x) => ({element} y) {{ {body} }}", 17)
+    model = Model(proto)
+    infer(model)
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"x": VALUES})
+    return absorbs(next(iter(model.scopes())), "y"), y
+
+
+def holds(y: np.ndarray) -> bool:
+    least = np.inf if y.dtype == np.float16 else HUGE
+    return bool(np.all((y == 0) | (np.abs(y) >= least)))
+
+
+@pytest.mark.parametrize("body", PROVED.values(), ids=PROVED)
+def test_what_is_proved_holds(body: str) -> None:
+    proved, y = outcome(body)
+    assert proved
+    assert holds(y)
+
+
+@pytest.mark.parametrize("body", KEPT.values(), ids=KEPT)
+def test_what_does_not_hold_is_not_proved(body: str) -> None:
+    proved, y = outcome(body)
+    assert not proved
+    assert not holds(y)
