@@ -16,6 +16,8 @@ HUGE = 1e30
 """A float32 beside which every score that is not a mask itself vanishes."""
 
 MAX_DEPTH = 24
+_UNBOUNDED = frozenset({1, 10, 11, 16})
+"""Element types with infinities and room for `HUGE`; a cast to the others (float8) saturates."""
 _BOOL, _FLOAT16, _INTEGRAL = 9, 10, frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
 
 
@@ -45,6 +47,8 @@ def _made_of(scope: Scope, node: Node, depth: int) -> bool:
     if node.op == "Mul":
         pairs = ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0]))
         return any(absorbs(scope, a, depth) and is_whole(scope, b, depth) for a, b in pairs)
+    if node.op == "Cast" and node.attributes.get("to") not in _UNBOUNDED:
+        return False
     if node.op in OPERATORS or node.op in ("Cast", "Neg", "Trilu", "GatherND", "GatherElements"):
         return absorbs(scope, node.inputs[0], depth)
     return False

@@ -29,6 +29,8 @@ KEPT = {
     "a test through whole numbers": f"{FILL} h = Cast<to = 7>(x) c = Cast<to = 9>(h) y = Where(c, f, x)",
     "a small fill": "f = Constant<value = float {-1e4}>() c = Cast<to = 9>(x) y = Where(c, f, x)",
     "a tensor of a small fill": "i = Constant<value = int64[1] {3}>() y = ConstantOfShape<value = float[1] {-9.5}>(i)",
+    "cast to float8, where it saturates": f"{FILL} c = Cast<to = 9>(x) w = Where(c, f, x) e = Cast<to = 17>(w) "
+    "y = Cast<to = 1>(e)",
     "cast from whole numbers": "h = Cast<to = 7>(x) y = Cast<to = 1>(h)",
     "the largest float16": "f = Constant<value = float {-65504}>() c = Cast<to = 9>(x) w = Where(c, f, x) "
     "y = Cast<to = 10>(w)",
@@ -39,7 +41,7 @@ VALUES = np.array([[0, 1, -1], [0.4, -0.0, 7], [np.inf, np.nan, 1e20]], np.float
 def outcome(body: str) -> tuple[bool, np.ndarray]:
     """Whether `y` is proved to absorb, and what it is when run."""
     element = "float16" if "to = 10" in body else "float"
-    proto = parse_graph(f"(float[3,3] x) => ({element} y) {{ {body} }}", 17)
+    proto = parse_graph(f"(float[3,3] x) => ({element} y) {{ {body} }}", 19)
     model = Model(proto)
     infer(model)
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
