@@ -1,0 +1,156 @@
+"""The tiles and work of a fused attention on a chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal
+
+from atcfuse.device import Device
+from atcfuse.match.values import Refusal
+from atcfuse.planner.work import CUBE_UNIT, KernelWork, no_kernels, platform
+from atcfuse.tiling import Prediction, attention, ceil_div, round_up
+from atcfuse.tiling.attention_problem import Problem as AttentionProblem
+from atcfuse.tiling.attention_problem import visits_of
+
+Level = Literal["auto", "small", "large"]
+LEVELS: tuple[Level, ...] = ("auto", "small", "large")
+
+SMALL_ROWS, LARGE_ROWS = 32, 128
+_SCORE_PASSES = 9  # scale, maximum, difference, exponential, sum, two casts, rescaling, mask or bias
+
+
+def plan_attention(problem: AttentionProblem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
+    """The tiles and work of an attention on a chip, in the form that its cores take, whatever `shared_core` says.
+
+    ATF336: no kernels for the chip; ATF338: no tile fits the bound.
+    """
+    formed = replace(problem, shared_core=device.family == "310P")
+    return _attention(formed, device, device.occupancy if occupancy is None else occupancy)
+
+
+@lru_cache(maxsize=1024)
+def _attention(problem: AttentionProblem, device: Device, occupancy: float) -> KernelWork | Refusal:
+    if device.family is None:
+        return no_kernels(device)
+    chip = platform(device, occupancy)
+    predicted = attention.predict(problem, chip)
+    if isinstance(predicted, str):
+        return Refusal("ATF338", f"{predicted} on {device.name} within {occupancy:.0%} of it", "attention")
+    return _attention_work(problem, predicted)
+
+
+def _attention_work(problem: AttentionProblem, predicted: Prediction) -> KernelWork:
+    p, decode = problem, predicted.form == "decode"
+    tiles = predicted.parameters
+    rows, columns = tiles.get("rows", 1), tiles.get("columns", p.keys)
+    scores = p.batch * p.heads * _visited_scores(p, rows, columns)
+    flops = 2 * scores * (p.head_dim + p.value_dim)
+    query_tiles = ceil_div(p.queries, rows)
+    tasks = p.batch * p.heads * query_tiles
+    cores = predicted.blocks if p.shared_core else 2 * predicted.blocks
+    heads_at_once = min(p.batch * p.heads, ceil_div(cores, query_tiles) + 1)
+    sizes = _attention_sizes(p)
+    resident = {name: ceil_div(size * heads_at_once, p.batch * p.heads) for name, size in sizes.items()}
+    return KernelWork(
+        kernel="attention",
+        reads=predicted.reads,
+        writes=predicted.writes,
+        sizes=sizes,
+        resident=resident,
+        workspace_read=predicted.workspace_read,
+        workspace_written=predicted.workspace_written,
+        workspace_footprint=predicted.workspace_footprint,
+        cube_flops=0 if decode else flops,
+        vector_elements=_SCORE_PASSES * scores + (flops if decode else 0),
+        dtype="float16" if p.element_bytes == 2 else "float32",
+        form=predicted.form,
+        tasks=tasks,
+        blocks=predicted.blocks,
+        vector_blocks=cores,
+        tiles=max(1, ceil_div(p.keys, columns) * ceil_div(tasks, cores)),
+        double_buffered=not p.shared_core,
+        peak=predicted.peak,
+        handover="none" if decode else "on_chip" if p.shared_core else "workspace",
+        parameters=tiles,
+        remarks=padding_remarks(p, columns),
+    )
+
+
+def _visited_scores(problem: AttentionProblem, rows: int, columns: int) -> int:
+    """Scores of one head that are computed: all, or without the tiles behind the causal diagonal."""
+    if not problem.skips:
+        return problem.queries * problem.keys
+    tiles = range(ceil_div(problem.queries, rows))
+    return sum(v.rows * v.columns for tile in tiles for v in visits_of(problem, rows, columns, tile))
+
+
+def _attention_sizes(p: AttentionProblem) -> dict[str, int]:
+    keys = p.batch * p.kv_heads * p.keys * p.element_bytes
+    sizes = {
+        "q": p.batch * p.heads * p.queries * p.head_dim * p.element_bytes,
+        "k": keys * p.head_dim,
+        "v": keys * p.value_dim,
+        "bias": _count(p.bias_shape) * p.bias_bytes,
+        "mask": _count(p.mask_shape) if p.has_mask else 0,
+    }
+    return {name: size for name, size in sizes.items() if size}
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for extent in shape:
+        total *= extent
+    return total
+
+
+def padding_remarks(problem: AttentionProblem, columns: int) -> tuple[str, ...]:
+    """What lengths that are no multiple of the cube's 16 cost, such as 4097."""
+    p = problem
+    if p.queries == 1:
+        return ()
+    rows, keys = round_up(p.queries, CUBE_UNIT), round_up(p.keys, CUBE_UNIT)
+    if (rows, keys) == (p.queries, p.keys):
+        return ()
+    lengths = dict.fromkeys(n for n in (p.queries, p.keys) if n % CUBE_UNIT)
+    extra = rows * keys / (p.queries * p.keys) - 1
+    shown = " and ".join(f"{n:,}" for n in lengths)
+    text = f"{shown} not a multiple of {CUBE_UNIT}: the cube computes {extra:.1%} more"
+    last = p.keys % columns
+    if p.keys > columns and 0 < last < CUBE_UNIT:
+        text += f", and every query tile visits one more tile of {columns} for {last} key{'s' if last > 1 else ''}"
+    return (text,)
+
+
+def level_rows(level: Level, batch: int, queries: int, head_dim: int) -> tuple[tuple[int, ...], str]:
+    """Query rows that a tile may have, and a remark where the level is not meant for these sizes ("" otherwise)."""
+    if level == "auto":
+        return (16, SMALL_ROWS, 64, LARGE_ROWS), ""
+    if level == "small":
+        fits = batch >= 8 and queries <= 1024
+        return (SMALL_ROWS,), "" if fits else "small tiles are meant for batch from 8 and sequences up to 1024"
+    fits = queries >= 2048 and head_dim >= 64
+    return (LARGE_ROWS,), "" if fits else "large tiles are meant for sequences from 2048 and head dims from 64"
+
+
+def attention_tile(
+    problem: AttentionProblem, device: Device, level: Level, occupancy: float | None = None
+) -> attention.Tiling | Refusal:
+    """The tile of a level on a chip of split cores: the widest that fits, loads double buffered where they can be."""
+    share = device.occupancy if occupancy is None else occupancy
+    chip = platform(device, share)
+    rows, _ = level_rows(level, problem.batch, problem.queries, problem.head_dim)
+    for tiling in _tiles(problem, rows):
+        if sum(attention.buffers(problem, tiling).values()) <= chip.ub:
+            return tiling
+    shown = " or ".join(map(str, rows))
+    return Refusal("ATF338", f"no tile of {shown} rows fits {chip.ub:,} bytes of UB on {device.name}", "attention")
+
+
+def _tiles(problem: AttentionProblem, rows: tuple[int, ...]) -> Iterator[attention.Tiling]:
+    for row in sorted(rows, reverse=True):
+        for columns in (256, 128):
+            for load_buffers in (2, 1):
+                form: attention.Form = "one_tile" if problem.keys <= columns else "flash"
+                yield attention.Tiling(form, row, columns, load_buffers)

@@ -1,0 +1,58 @@
+"""The tiles and work of a norm with projections on a chip."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from atcfuse.device import Device
+from atcfuse.graph.work import VECTOR_PASSES
+from atcfuse.match.values import Refusal
+from atcfuse.planner.work import KernelWork, no_kernels, platform
+from atcfuse.tiling import ceil_div, layer_norm_qkv
+
+_NORM_PASSES = VECTOR_PASSES["LayerNormalization"]
+
+
+def plan_norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
+    """The tiles and work of a norm with projections on a chip. ATF336: no kernel for it; ATF338: sizes refused."""
+    return _norm(problem, device, device.occupancy if occupancy is None else occupancy)
+
+
+@lru_cache(maxsize=1024)
+def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> KernelWork | Refusal:
+    if device.family is None:
+        return no_kernels(device)
+    if device.family != "910B":
+        return Refusal("ATF336", f"layer_norm_qkv hands rows from vector to cube cores, {device.name} has none apart")
+    reason = layer_norm_qkv.refusal(problem)
+    if reason is not None:
+        return Refusal("ATF338", f"the kernel takes {reason}", "layer_norm_qkv")
+    tiling = layer_norm_qkv.plan(problem, platform(device, occupancy))
+    predicted = layer_norm_qkv.predict(tiling)
+    columns = sum(p.columns for p in problem.projections)
+    outputs = predicted.tensor_bytes_written
+    inputs = predicted.compulsory_bytes - outputs
+    rounds = ceil_div(tiling.tasks, tiling.blocks)
+    weights = problem.hidden * columns * problem.element_bytes
+    return KernelWork(
+        kernel="layer_norm_qkv",
+        reads={"inputs": predicted.tensor_bytes_read},
+        writes={"outputs": outputs},
+        sizes={"inputs": inputs},
+        resident={"inputs": weights},
+        workspace_read=predicted.workspace_bytes_read,
+        workspace_written=predicted.workspace_bytes_written,
+        workspace_footprint=predicted.workspace_footprint,
+        cube_flops=2 * problem.rows * problem.hidden * columns,
+        vector_elements=_NORM_PASSES * problem.rows * problem.hidden * tiling.groups,
+        dtype="float16" if problem.element_bytes == 2 else "float32",
+        form="whole rows" if tiling.row_fits else "two reads",
+        tasks=tiling.tasks,
+        blocks=tiling.blocks,
+        vector_blocks=2 * tiling.blocks,
+        tiles=rounds * ceil_div(columns, tiling.groups * tiling.base_n),
+        vector_tiles=rounds,
+        peak={name: getattr(predicted, name) for name in ("ub", "l1", "l0a", "l0b", "l0c")},
+        handover="workspace",
+        parameters={"rows": tiling.rows_per_task, "groups": tiling.groups, "tasks": tiling.tasks},
+    )
