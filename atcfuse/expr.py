@@ -13,6 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
@@ -36,10 +37,19 @@ class Expr:
     tree: ast.expr
     span: Span
 
-    def names(self) -> set[str]:
+    def names(self) -> frozenset[str]:
         """Names that the expression reads, called functions excluded."""
+        return self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
         called = {id(n.func) for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
-        return {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in called}
+        return frozenset(n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in called)
+
+    @cached_property
+    def argument_names(self) -> frozenset[str]:
+        """Names in the positional arguments of an expression that is a call."""
+        return frozenset(n.id for a in getattr(self.tree, "args", ()) for n in ast.walk(a) if isinstance(n, ast.Name))
 
     def calls(self) -> set[str]:
         """Names of the functions (and, capitalised, operators) that the expression calls."""
