@@ -270,6 +270,7 @@ def _switches(tools: Toolbox) -> list[dict[str, Any]]:
     return [
         {
             "name": rule.switch,
+            "rule": rule.name,
             "kind": rule.switch_kind,
             "state": "off" if tools.why_off(rule) else "on",
             "why": _why(tools, rule),

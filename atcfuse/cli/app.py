@@ -16,7 +16,7 @@ from atcfuse import __version__
 from atcfuse.cli import console
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, did_you_mean, error
 
-COMMANDS = ("optimize", "check", "explain", "verify", "diff", "rules", "kernels", "switches", "restore")
+COMMANDS = ("optimize", "check", "explain", "verify", "diff", "report", "rules", "kernels", "switches", "restore")
 TRACEBACK_VARIABLE = "ATCFUSE_TRACEBACK"
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 1
 
