@@ -40,10 +40,7 @@ def of_diagnostics(diagnostics: Iterable[Diagnostic]) -> list[Finding]:
 
 def of_report(report: Report) -> list[Finding]:
     """The diagnostics of a run, then everything it kept."""
-    kept = [
-        Finding(k["code"], "info", k["reason"], k["hint"] or "", k["anchor"], k["rule"])
-        for k in report["kept"]
-    ]
+    kept = [Finding(k["code"], "info", k["reason"], k["hint"] or "", k["anchor"], k["rule"]) for k in report["kept"]]
     return [*(_finding(d) for d in all_diagnostics(report)), *kept]
 
 

@@ -21,7 +21,15 @@ from atcfuse.resources import data_folder
 from atcfuse.rule_tests import run_examples
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md", "sample_models/README.md")
+DOCUMENTS = (
+    "README.md",
+    "DESIGN.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "sample_models/README.md",
+    "docs/ci.md",
+    "docs/costs.md",
+)
 MAIN_JOB = ".venv/bin/atcfuse optimize sample_models/"
 
 
