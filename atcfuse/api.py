@@ -42,6 +42,15 @@ class Result(compiler.Result):
 
     graph: gs.Graph | None = None
 
+    def _repr_html_(self) -> str:
+        """The HTML report in a frame of its own, as notebooks show a result."""
+        from html import escape
+
+        from atcfuse.report.html import to_html
+
+        page = escape(to_html(self.report), quote=True)
+        return f'<iframe title="atcfuse report" style="width:100%;height:36rem;border:0" srcdoc="{page}"></iframe>'
+
 
 @dataclass(frozen=True)
 class FileResult:
