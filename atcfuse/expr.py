@@ -13,6 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
@@ -36,10 +37,19 @@ class Expr:
     tree: ast.expr
     span: Span
 
-    def names(self) -> set[str]:
+    def names(self) -> frozenset[str]:
         """Names that the expression reads, called functions excluded."""
+        return self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
         called = {id(n.func) for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
-        return {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in called}
+        return frozenset(n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in called)
+
+    @cached_property
+    def argument_names(self) -> frozenset[str]:
+        """Names in the positional arguments of an expression that is a call."""
+        return frozenset(n.id for a in getattr(self.tree, "args", ()) for n in ast.walk(a) if isinstance(n, ast.Name))
 
     def calls(self) -> set[str]:
         """Names of the functions (and, capitalised, operators) that the expression calls."""
@@ -125,6 +135,9 @@ def _truth(value: Any) -> bool | None:
     return None if found is None else not found
 
 
+_ORDER: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
 }  # fmt: skip
@@ -135,16 +148,18 @@ class _Evaluator:
         self.expr, self.names, self.functions = expr, names, functions
 
     def value(self, node: ast.expr) -> Any:
-        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        kind = type(node)
+        if kind is ast.Name:
+            return self._name(node)  # type: ignore[arg-type]
+        if kind is ast.Constant:
+            return node.value  # type: ignore[attr-defined]
+        method = _METHODS.get(kind)
         if method is None:
-            raise self.fail(node, f"{type(node).__name__} cannot be used here")
-        return method(node)
+            raise self.fail(node, f"{kind.__name__} cannot be used here")
+        return method(self, node)
 
     def fail(self, node: ast.expr, message: str, hint: str = "") -> AtcfuseError:
         return AtcfuseError(error("ATF210", message, shifted(self.expr.span, node.col_offset), hint))
-
-    def _constant(self, node: ast.Constant) -> Any:
-        return node.value
 
     def _name(self, node: ast.Name) -> Any:
         if node.id not in self.names:
@@ -153,8 +168,6 @@ class _Evaluator:
 
     def _list(self, node: ast.List | ast.Tuple) -> list[Any]:
         return [self.value(e) for e in node.elts]
-
-    _tuple = _list
 
     def _ifexp(self, node: ast.IfExp) -> Any:
         test = _truth(self.value(node.test))
@@ -213,6 +226,18 @@ class _Evaluator:
             return None
         except TypeError as problem:
             raise self.fail(node, f"{name} is called wrongly: {problem}") from None
+
+
+_METHODS: Mapping[type, Callable[[_Evaluator, Any], Any]] = {
+    ast.List: _Evaluator._list,
+    ast.Tuple: _Evaluator._list,
+    ast.IfExp: _Evaluator._ifexp,
+    ast.UnaryOp: _Evaluator._unaryop,
+    ast.BoolOp: _Evaluator._boolop,
+    ast.BinOp: _Evaluator._binop,
+    ast.Compare: _Evaluator._compare,
+    ast.Call: _Evaluator._call,
+}
 
 
 def _binary(op: ast.operator, left: Any, right: Any) -> Any:
@@ -276,8 +301,7 @@ def _never_equal(left: Any, right: Any) -> bool | None:
 
 def _ordered(op: ast.cmpop, left: Any, right: Any) -> bool | None:
     if isinstance(left, (int, float)) and isinstance(right, (int, float)):
-        table = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
-        return bool(table[type(op)](left, right))
+        return bool(_ORDER[type(op)](left, right))
     if isinstance(left, (str, list, float)) or isinstance(right, (str, list, float)):
         return None
     if isinstance(op, (ast.Gt, ast.GtE)):

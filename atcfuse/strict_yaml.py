@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -16,6 +17,7 @@ from atcfuse.diagnostics import AtcfuseError, Span, did_you_mean, error
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
+_FASTEST: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|\.inf|inf)$")
 _IMPLICIT = re.compile(r"(?i)^(yes|no|on|off|true|false|null|~|)$")
 
@@ -56,7 +58,7 @@ class Value:
         """The scalar as text. ATF205 for an implicit boolean or null, ATF207 for a list or mapping."""
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.fail("ATF207", f"expected text, found a {self._kind()}")
-        if self.node.style is None and _IMPLICIT.match(self.node.value):
+        if not self.node.style and _IMPLICIT.match(self.node.value):
             shown = self.node.value or "nothing"
             raise self.fail("ATF205", f"{shown} is not text to YAML", f'write "{self.node.value}" in quotes')
         return str(self.node.value)
@@ -64,7 +66,7 @@ class Value:
     def number(self) -> int | float | str:
         """A number, or the text itself where it is none."""
         text = self.text()
-        if getattr(self.node, "style", None) is not None or not _NUMBER.match(text):
+        if getattr(self.node, "style", None) or not _NUMBER.match(text):
             return text
         if text.lstrip("+-").isdigit():
             return int(text)
@@ -79,7 +81,7 @@ class Value:
 
     def boolean(self) -> bool:
         """`true` or `false`, spelled so."""
-        if isinstance(self.node, yaml.ScalarNode) and self.node.style is None and self.node.value in ("true", "false"):
+        if isinstance(self.node, yaml.ScalarNode) and not self.node.style and self.node.value in ("true", "false"):
             return bool(self.node.value == "true")
         raise self.fail("ATF207", "expected true or false")
 
@@ -142,16 +144,24 @@ def read_documents(path: Path, shown: str) -> list[Value]:
 def parse_documents(text: str, shown: str) -> list[Value]:
     """All documents of a YAML text."""
     try:
-        _guard_events(text, shown)
-        nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-    except yaml.YAMLError as problem:
-        raise _syntax(problem, shown) from None
+        nodes = _compose(text, shown, _FASTEST)
+    except (yaml.YAMLError, AtcfuseError):
+        # Once more in Python: libyaml words its errors in its own way, and may not be there on the next machine.
+        try:
+            nodes = _compose(text, shown, yaml.SafeLoader)
+        except yaml.YAMLError as problem:
+            raise _syntax(problem, shown) from None
     return [Value(n, shown) for n in nodes if n is not None]
 
 
-def _guard_events(text: str, shown: str) -> None:
+def _compose(text: str, shown: str, loader: type[Any]) -> list[yaml.Node]:
+    _guard_events(text, shown, loader)
+    return list(yaml.compose_all(text, Loader=loader))
+
+
+def _guard_events(text: str, shown: str, loader: type[Any]) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=loader):
         mark = event.start_mark
         here = Span(shown, mark.line + 1, mark.column + 1) if mark else Span(shown)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):

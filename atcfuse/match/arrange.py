@@ -6,7 +6,6 @@ names an operand, which is then read less deep, until everything holds or the fa
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,8 +59,7 @@ def _without_shared_noops(scope: Scope, members: frozenset[int]) -> frozenset[in
 
 def _needed(scope: Scope, rule: Rule, state: State) -> frozenset[str]:
     """The values that the fused node may read: all that no member makes, and the inputs that `replace` names."""
-    call = rule.replace.tree
-    called = {n.id for a in getattr(call, "args", ()) for n in ast.walk(a) if isinstance(n, ast.Name)}
+    called = rule.replace.argument_names
     found: set[str] = set()
     for bound_name, bound in state.env.items():
         for item in bound if isinstance(bound, list) else (bound,):

@@ -18,7 +18,8 @@ from typing import Any
 from atcfuse.dims import Dim, product
 from atcfuse.graph.views import View, identity
 from atcfuse.match.chains import passed_noops, roots
-from atcfuse.match.engine import Builtin, Frame, Matcher
+from atcfuse.match.engine import Builtin, Matcher
+from atcfuse.match.frames import Frame
 from atcfuse.match.values import Link, Operand, State
 from atcfuse.rule.terms import Call, Literal, Ref
 

@@ -7,9 +7,7 @@ deepest one is the reason that is reported.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from atcfuse.expr import evaluate, proved
@@ -18,8 +16,10 @@ from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.numbering import ValueNumbers
 from atcfuse.graph.schema import COMMUTATIVE, input_position, parameter, unexpected_attributes
 from atcfuse.match.chains import passed_noops
+from atcfuse.match.frames import Bindings, Frame, frame_of
 from atcfuse.match.functions import functions_for
 from atcfuse.match.heads import Heads
+from atcfuse.match.parameters import close, same_parameter
 from atcfuse.match.typing import type_problem
 from atcfuse.match.values import Found, Refusal, State, Value
 from atcfuse.rule.model import Fragment, Input, RuleBook
@@ -34,32 +34,10 @@ class BudgetExhausted(Exception):
     """The step budget of one anchor is used up; the anchor is refused with ATF316."""
 
 
-@dataclass(frozen=True)
-class Frame:
-    """What names mean in a rule or in one alternative of a fragment."""
-
-    steps: Mapping[str, tuple[Step, int]]
-    inputs: Mapping[str, Input]
-    params: frozenset[str]
-    types: Mapping[str, tuple[int, ...]]
-    all_steps: tuple[Step, ...]
-
-
-def frame_of(
-    steps: tuple[Step, ...],
-    inputs: Mapping[str, Input],
-    params: tuple[str, ...] = (),
-    types: Mapping[str, tuple[int, ...]] | None = None,
-) -> Frame:
-    """The frame of a set of steps."""
-    table = {name: (step, position) for step in steps for position, name in enumerate(step.names)}
-    return Frame(table, inputs, frozenset(params), types or {}, steps)
-
-
 BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Where", "Equal", "And", "Or"})
 """Operators whose constant operands could enlarge the result."""
 
-Builtin = Callable[["Matcher", Call, str, State, Frame], Iterator[State]]
+Builtin = Callable[["Matcher", Call, str, State, Frame], Iterable[State]]
 
 
 class Matcher:
@@ -88,25 +66,25 @@ class Matcher:
         """The value behind no-ops such as Identity, and the no-op nodes passed."""
         return self.scope.source(value), passed_noops(self.scope, value)
 
-    def match(self, term: Term, value: str, state: State, frame: Frame) -> Iterator[State]:
+    def match(self, term: Term, value: str, state: State, frame: Frame) -> Iterable[State]:
         """All ways in which the term matches the value."""
         self.budget -= 1
         if self.budget < 0 or len(self._open) > MAX_DEPTH:
             raise BudgetExhausted
         if isinstance(term, Ref):
-            yield from self._ref(term, value, state, frame)
-        elif isinstance(term, Literal):
-            yield from self._literal(term, value, state)
-        elif isinstance(term, Choice):
-            yield from self._choice(term, value, state, frame)
-        elif not self._may_match(term, value, state, frame):
-            return
-        elif term.is_operator:
-            yield from self._operator(term, value, state, frame)
-        elif term.head in self.builtins:
-            yield from self.builtins[term.head](self, term, value, state, frame)
-        else:
-            yield from self._fragment_call(term, value, state, frame)
+            return self._ref(term, value, state, frame)
+        if isinstance(term, Literal):
+            return self._literal(term, value, state)
+        if isinstance(term, Choice):
+            return self._choice(term, value, state, frame)
+        if not self._may_match(term, value, state, frame):
+            return ()
+        if term.is_operator:
+            return self._operator(term, value, state, frame)
+        builtin = self.builtins.get(term.head)
+        if builtin is not None:
+            return builtin(self, term, value, state, frame)
+        return self._fragment_call(term, value, state, frame)
 
     def _may_match(self, term: Call, value: str, state: State, frame: Frame) -> bool:
         """Whether the operator that makes the value can head the term at all: most attempts end here."""
@@ -116,40 +94,39 @@ class Matcher:
         node = self.scope.producer(value)
         if node is not None and node.op in heads:
             return True
-        found = node.op if node else "a value from outside"
-        wanted = term.op if term.is_operator else term.head
-        self.refuse("ATF310", f"expected {wanted}, found {found}", node.name if node else value, len(state.members))
+        depth = len(state.members)
+        if self.best is None or depth > self.best.depth:  # else `refuse` would not keep the text
+            found = node.op if node else "a value from outside"
+            wanted = term.op if term.is_operator else term.head
+            self.refuse("ATF310", f"expected {wanted}, found {found}", node.name if node else value, depth)
         return False
 
-    def _ref(self, term: Ref, value: str, state: State, frame: Frame) -> Iterator[State]:
+    def _ref(self, term: Ref, value: str, state: State, frame: Frame) -> Iterable[State]:
         name = term.name
-        step = frame.steps.get(name)
         if name in state.env:
-            yield from self._again(name, value, state, frame)
-        elif step is not None:
-            yield from self.match_step(step[0], step[1], value, state, frame)
-        elif name in frame.inputs:
+            return self._again(name, value, state, frame)
+        step = frame.steps.get(name)
+        if step is not None:
+            return self.match_step(step[0], step[1], value, state, frame)
+        if name in frame.inputs:
             bound = self._typed(frame.inputs[name], value, state, frame)
-            if bound is not None:
-                yield bound
-        else:
-            # A parameter keeps the name it was found under, so that the caller takes the no-ops in between as its own.
-            yield state.bind(**{name: Value(value)})
+            return () if bound is None else (bound,)
+        # A parameter keeps the name it was found under, so that the caller takes the no-ops in between as its own.
+        return (state.named(name, Value(value)),)
 
-    def _again(self, name: str, value: str, state: State, frame: Frame) -> Iterator[State]:
+    def _again(self, name: str, value: str, state: State, frame: Frame) -> Iterable[State]:
         bound = state.env[name]
         root, passed = self.through(value)
         if not isinstance(bound, str) or not self.numbers.same(self.scope.source(str(bound)), root):
             self.refuse("ATF310", f"{name} is already {bound}, here it would be {root}", root, len(state.members))
-            return
+            return ()
         step = frame.steps.get(name)
         if step is None:
-            yield state
-        elif str(bound) == root or root not in self.scope.producers:
-            yield state.take(*passed)
-        else:
-            # A copy of the same computation: its nodes become members as well.
-            yield from self.match(step[0].term, root, state.take(*passed), frame)
+            return (state,)
+        if str(bound) == root or root not in self.scope.producers:
+            return (state.take(*passed),)
+        # A copy of the same computation: its nodes become members as well.
+        return self.match(step[0].term, root, state.take(*passed), frame)
 
     def match_step(self, step: Step, position: int, value: str, state: State, frame: Frame) -> Iterator[State]:
         """A named step at a value; with several names the value must be that output of the node."""
@@ -170,13 +147,13 @@ class Matcher:
 
     def _bind_outputs(self, step: Step, root: str, node: Node | None, state: State) -> State:
         if len(step.names) == 1 or node is None:
-            return state.bind(**{step.names[0]: Value(root)})
+            return state.named(step.names[0], Value(root))
         return state.bind(**{n: Value(self.scope_output(node, i)) for i, n in enumerate(step.names)})
 
     def _typed(self, declared: Input, value: str, state: State, frame: Frame) -> State | None:
         root = self.scope.source(value)
         checked = self._check_type(declared.type, root, declared.name, state, frame)
-        return None if checked is None else checked.bind(**{declared.name: Value(root)})
+        return None if checked is None else checked.named(declared.name, Value(root))
 
     def _check_type(self, spec: Any, value: str, name: str, state: State, frame: Frame) -> State | None:
         dims, problem = type_problem(self.scope, spec, value, state.env, frame.types, self.functions)
@@ -185,7 +162,7 @@ class Matcher:
             return None
         return state.bind(**dims) if dims else state
 
-    def _literal(self, term: Literal, value: str, state: State) -> Iterator[State]:
+    def _literal(self, term: Literal, value: str, state: State) -> Iterable[State]:
         found = scalar(self.scope, value)
         expected = term.value
         if not isinstance(expected, (int, float)):
@@ -195,7 +172,8 @@ class Matcher:
         elif not close(found, expected):
             self.refuse("ATF312", f"expected the constant {expected}, found {found:g}", value, len(state.members))
         else:
-            yield state
+            return (state,)
+        return ()
 
     def _choice(self, term: Choice, value: str, state: State, frame: Frame) -> Iterator[State]:
         for alternative in term.alternatives:
@@ -223,13 +201,13 @@ class Matcher:
     def evaluate_let(self, let: tuple[tuple[str, Any], ...], state: State) -> State:
         """The state with the `let` names computed, in order."""
         for name, expr in let:
-            state = state.bind(**{name: evaluate(expr, _Names(state.env), self.functions)})
+            state = state.named(name, evaluate(expr, Bindings(state.env), self.functions))
         return state
 
     def holds(self, conditions: tuple[Condition, ...], state: State, value: str) -> bool:
         """Whether every condition is proved; notes the first that is not."""
         for condition in conditions:
-            if not proved(evaluate(condition.test, _Names(state.env), self.functions)):
+            if not proved(evaluate(condition.test, Bindings(state.env), self.functions)):
                 self.refuse("ATF314", condition.reason, value, len(state.members))
                 return False
         return True
@@ -292,25 +270,15 @@ class Matcher:
                 if bound is None:
                     return None
                 state = bound
-            elif not self._same_parameter(node, name, target.value, found):
+            elif not same_parameter(self.scope, node, name, target.value, found):
                 self.refuse("ATF311", f"{node.op} has {name}={found}, not {target.value}", node.name, depth)
                 return None
         return state
 
-    def _same_parameter(self, node: Node, name: str, expected: Any, found: Any) -> bool:
-        if name in ("axis", "axes"):
-            rank = self.scope.fact(node.input(0)).rank
-            wanted = expected if isinstance(expected, tuple) else (expected,)
-            have = found if isinstance(found, (tuple, list)) else (found,)
-            return _axes(wanted, rank) == _axes(have, rank) and None not in have
-        if isinstance(expected, float) and isinstance(found, float):
-            return close(found, expected)
-        return bool(expected == (tuple(found) if isinstance(found, list) else found))
-
     def unify(self, name: str, found: Any, state: State) -> State | None:
         """Binds a name to what was found, or checks that it is the same."""
         if name not in state.env:
-            return state.bind(**{name: found})
+            return state.named(name, found)
         bound = state.env[name]
         if bound == found or (isinstance(bound, float) and isinstance(found, float) and close(found, bound)):
             return state
@@ -326,12 +294,15 @@ class Matcher:
             yield state
             return
         argument, source = term.args[done], node.input(order[done])
-        if not source:
+        if source:
+            ways = self.match(argument, source, state, frame)
+        else:
             absent = self._absent(argument, state, frame, node)
-            if absent is not None:
-                yield from self._arguments(term, node, order, done + 1, absent, frame)
+            ways = () if absent is None else (absent,)
+        if done + 1 == len(term.args):
+            yield from ways
             return
-        for found in self.match(argument, source, state, frame):
+        for found in ways:
             yield from self._arguments(term, node, order, done + 1, found, frame)
 
     def _absent(self, argument: Term, state: State, frame: Frame, node: Node) -> State | None:
@@ -346,10 +317,10 @@ class Matcher:
         if failure is not None:
             self.refuse(failure.code, failure.reason, failure.where, failure.depth + len(state.members))
         for found in results:
-            merged = State(state.env, state.members | found.members, (*state.labels, f"{term.head}={found.label}"))
-            merged = State({**merged.env, f"chosen {term.head}": found.label}, merged.members, merged.labels)
-            if term.inherits:
-                merged = merged.bind(**found.exports)
+            inherited = found.exports if term.inherits else {}
+            env = {**state.env, f"chosen {term.head}": found.label, **inherited}
+            labels = (*state.labels, f"{term.head}={found.label}")
+            merged = State(env, state.members | found.members, labels)
             captured = self._captures(term, found, merged)
             if captured is not None:
                 yield from self._parameters(term, fragment, found, 0, captured, frame)
@@ -374,12 +345,16 @@ class Matcher:
             yield state
             return
         value = found.params.get(fragment.params[done])
-        if value is None:
-            argument = term.args[done]
-            if isinstance(argument, Ref) and state.env.get(argument.name) is None:
-                yield from self._parameters(term, fragment, found, done + 1, state, frame)
+        argument = term.args[done]
+        if value is not None:
+            ways = self.match(argument, value, state, frame)
+        else:
+            missing = isinstance(argument, Ref) and state.env.get(argument.name) is None
+            ways = (state,) if missing else ()
+        if done + 1 == len(term.args):
+            yield from ways
             return
-        for next_state in self.match(term.args[done], value, state, frame):
+        for next_state in ways:
             yield from self._parameters(term, fragment, found, done + 1, next_state, frame)
 
     def fragment(self, fragment: Fragment, value: str) -> tuple[tuple[Found, ...], Refusal | None]:
@@ -428,27 +403,3 @@ class Matcher:
         if key not in self._frames:
             self._frames[key] = frame_of(alternative.steps, fragment.inputs, fragment.params)
         return self._frames[key]
-
-
-class _Names(dict[str, Any]):
-    """Bindings for an expression: a name that the pattern did not bind is absent, not an error."""
-
-    def __init__(self, env: Mapping[str, Any]) -> None:
-        super().__init__(env)
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-    def __missing__(self, key: str) -> float | None:
-        return math.inf if key == "inf" else None
-
-
-def _axes(axes: Sequence[Any], rank: int | None) -> tuple[Any, ...]:
-    return tuple(a + rank if isinstance(a, int) and a < 0 and rank is not None else a for a in axes)
-
-
-def close(a: float, b: float) -> bool:
-    """Whether two constants are the same number up to float16 or float32 storage of either."""
-    if math.isinf(a) or math.isinf(b) or math.isnan(a):
-        return a == b
-    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-12)

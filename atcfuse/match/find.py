@@ -11,7 +11,8 @@ from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.index import Node, Scope
 from atcfuse.match.arrange import Arranged, arrange
 from atcfuse.match.builtins import BUILTINS
-from atcfuse.match.engine import BUDGET, BudgetExhausted, Frame, Matcher, frame_of
+from atcfuse.match.engine import BUDGET, BudgetExhausted, Matcher
+from atcfuse.match.frames import Frame, frame_of
 from atcfuse.match.heads import Heads
 from atcfuse.match.values import Found, Operand, Refusal, State, Value
 from atcfuse.rule.model import Fragment, Output, Rule, RuleBook

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.strict_yaml import MAX_BYTES, MAX_DEPTH, Value, parse_documents, read_documents
+
+ROOT = Path(__file__).parents[2]
 
 
 def one(text: str) -> Value:
@@ -118,3 +121,28 @@ def test_any_bytes_are_data_or_a_coded_error(tmp_path_factory: pytest.TempPathFa
             walk(document)
     except AtcfuseError as problem:
         assert problem.diagnostics[0].code.startswith("ATF2")
+
+
+def _marks(text: str, loader: type) -> list[tuple[str, object, int, int]]:
+    """Every node of a text, depth first, with its kind, plain value and place."""
+    found = []
+
+    def visit(node: yaml.Node) -> None:
+        plain = node.value if isinstance(node, yaml.ScalarNode) else None
+        found.append((type(node).__name__, plain, node.start_mark.line, node.start_mark.column))
+        children = node.value if not isinstance(node, yaml.ScalarNode) else ()
+        for child in children:
+            for part in child if isinstance(child, tuple) else (child,):
+                visit(part)
+
+    for document in yaml.compose_all(text, Loader=loader):
+        visit(document)
+    return found
+
+
+@pytest.mark.skipif(not hasattr(yaml, "CSafeLoader"), reason="PyYAML without libyaml")
+@pytest.mark.parametrize("name", ["rules", "kernels", "sample_models"])
+def test_both_yaml_parsers_see_the_same_at_the_same_place(name: str) -> None:
+    texts = [p.read_text(encoding="utf-8") for p in sorted((ROOT / name).rglob("*.yaml"))]
+    for text in [*texts, 'a: "é 中文"\nbé: [x, {y: 1}]   # ü\nc: |\n  block\n  ßtext\n']:
+        assert _marks(text, yaml.CSafeLoader) == _marks(text, yaml.SafeLoader)
