@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from atcfuse.atc import Estimate, Passes
 from atcfuse.cost import FusionCost, Policy, decide, fusion_cost
 from atcfuse.cost.model import as_list, unfused_cost
 from atcfuse.device import Device, Range
-from atcfuse.atc import Estimate, Passes
 from atcfuse.estimate import Kernels, kernel_dict
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes
@@ -34,8 +34,8 @@ class Pricer:
     """Costs and decisions of one run. Sizes of symbolic dims are those that the report names.
 
     Standard nodes that a rewrite makes beside a fused one, such as the sum of two masks, are shared by layers: they
-    count in the totals of the model and in no fusion's cost. `estimate` has what ATC would make of the graphs by itself,
-    None where nothing is known of that.
+    count in the totals of the model and in no fusion's cost. `estimate` has what ATC would make of the graphs by
+    itself, None where nothing is known of that.
     """
 
     def __init__(self, device: Device, options: Options, sizes: Sizes, passes: Passes | None = None) -> None:
@@ -166,7 +166,9 @@ def kept_by_user(match: Match, keep: KeepNodes) -> Refusal | None:
 def saved_against(
     launches: Sequence[OpWork], left: Sequence[OpWork], cost: FusionCost, device: Device, outputs: Sequence[str]
 ) -> dict[str, Any]:
-    """What a fusion saves against other launches for its region, of which it leaves the nodes `left` to run, as JSON."""
+    """What a fusion saves against other launches for its region, of which it leaves the nodes `left` to run, as report
+    JSON.
+    """
     against = fusion_cost(launches, cost.kernel, device, outputs)
     behind = unfused_cost(left, device, outputs)
     low, high = against.saved_us.low - behind.time_us.low, against.saved_us.high - behind.time_us.high

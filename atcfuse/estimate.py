@@ -158,8 +158,9 @@ def kernel_dict(work: KernelWork, device: Device) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """A whole model on a chip: how many launches, and bytes of them. `tensor_bytes` has every operator read its inputs and write its outputs once, fused ones
-    what L2 does not serve them; `gm_bytes` is all traffic at global memory, `ddr_bytes` what of it passes L2.
+    """A whole model on a chip: its launches, and the bytes of all of them. `tensor_bytes` has every operator read its
+    inputs and write its outputs once, fused ones what L2 does not serve them; `gm_bytes` is all traffic at global
+    memory, `ddr_bytes` what of it passes L2.
     `time_us` is None where the model has a fused node that no kernel is known for.
     """
 
