@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import atcfuse
+from atcfuse import atc
 from atcfuse.cost.model import as_list
 from atcfuse.decide import Pricer
 from atcfuse.diagnostics import Diagnostic
@@ -26,31 +27,52 @@ if TYPE_CHECKING:
     from atcfuse.rewrite import Fusion
 
 SCHEMA = "atcfuse.report/1"
+_ATC_BASIS = (
+    "estimated: rules that describe ATC's passes by public documents and sources, matched here; ATC did not run"
+)
 
 
 @dataclass(frozen=True)
 class Before:
-    """The model as it came; `cost` is None where no kernels are wanted."""
+    """The model as it came. `cost` is None where no kernels are wanted; `after_atc`, what ATC's own passes make of it,
+    and `passes`, how often each acts and what it saves, also where nothing is known of ATC.
+    """
 
     nodes: int
     traffic: Traffic
     sizes: Sizes
     weight_bytes: int
     cost: ModelCost | None
+    after_atc: ModelCost | None
+    passes: Mapping[str, tuple[int, int]]
     fused: int
 
 
 def before(model: Model, tools: Toolbox, sizes: Sizes, pricer: Pricer | None) -> Before:
     """Counts a model that is about to be changed."""
     fused = sum(node.op.startswith(f"{DOMAIN}::") for scope in model.scopes() for node in scope.nodes)
-    traffic = measure(model.main, sizes, pricer.kinds_of if pricer else kinds)
-    return Before(_node_count(model), traffic, sizes, _weight_bytes(model), _cost(model, tools, sizes, pricer), fused)
+    return Before(
+        nodes=_node_count(model),
+        traffic=measure(model.main, sizes, pricer.kinds_of if pricer else kinds),
+        sizes=sizes,
+        weight_bytes=_weight_bytes(model),
+        cost=_cost(model, tools, sizes, pricer),
+        after_atc=_cost_after_atc(model, tools, sizes, pricer),
+        passes=pricer.estimate.counts(model.scopes()) if pricer and pricer.estimate else {},
+        fused=fused,
+    )
 
 
 def _cost(model: Model, tools: Toolbox, sizes: Sizes, pricer: Pricer | None) -> ModelCost | None:
     if pricer is None:
         return None
-    return model_cost(model.main, pricer.kernels, tools.kernels, sizes, pricer.kinds_of)
+    return model_cost(model.main, pricer.kernels, tools.kernels, sizes, pricer.works)
+
+
+def _cost_after_atc(model: Model, tools: Toolbox, sizes: Sizes, pricer: Pricer | None) -> ModelCost | None:
+    if pricer is None or pricer.estimate is None:
+        return None
+    return model_cost(model.main, pricer.kernels, tools.kernels, sizes, pricer.estimate.works)
 
 
 def _node_count(model: Model) -> int:
@@ -74,7 +96,7 @@ def document(
     """The report document of design §7."""
     pricer = findings.pricer
     kinds_of = pricer.kinds_of if pricer else Remembered()
-    cost = _cost(model, tools, start.sizes, pricer)
+    costs = _cost(model, tools, start.sizes, pricer), _cost_after_atc(model, tools, start.sizes, pricer)
     fusions = [
         {**_fusion(f, n, start.sizes, kinds_of), **(pricer.describe(f, tools.stages) if pricer else {})}
         for f, n in findings.fusions
@@ -95,7 +117,7 @@ def document(
             "nodes": start.nodes,
             "weight_bytes": start.weight_bytes,
         },
-        "summary": _summary(start, model, measure(model.main, start.sizes, kinds_of), cost),
+        "summary": _summary(start, model, measure(model.main, start.sizes, kinds_of), *costs),
         "basis": _basis(tools),
         "fusions": fusions,
         "kept": [_kept(k) for k in findings.kept],
@@ -104,10 +126,41 @@ def document(
         "plugins": _plugins(model),
         "switches": _switches(tools),
         "files": {},
+        **_atc(start, model, tools, pricer),
     }
 
 
-def _summary(start: Before, model: Model, after: Traffic, cost: ModelCost | None) -> dict[str, Any]:
+def _atc(start: Before, model: Model, tools: Toolbox, pricer: Pricer | None) -> dict[str, Any]:
+    """ATC's own passes as the report lists them; nothing where none is known of for the chip."""
+    if pricer is None or pricer.estimate is None:
+        return {}
+    after = pricer.estimate.counts(model.scopes())
+    found = []
+    for rule in pricer.estimate.passes.rules:
+        described = atc.described(rule)
+        (times, saved), (times_after, saved_after) = start.passes[rule.name], after[rule.name]
+        found.append(
+            {
+                "rule": rule.name,
+                "name": rule.switch,
+                "kind": rule.switch_kind,
+                "state": "on" if rule.name in pricer.estimate.passes.on else "off",
+                "why": explain_switch(tools.switches, rule.switch, rule.switch_kind),
+                "makes": described.operator,
+                "times": times,
+                "launches_saved": saved,
+                "times_after": times_after,
+                "launches_saved_after": saved_after,
+                "numerics": described.numerics or None,
+                "source": described.source,
+            }
+        )
+    return {"atc": {"basis": _ATC_BASIS, "passes": found}}
+
+
+def _summary(
+    start: Before, model: Model, after: Traffic, cost: ModelCost | None, both: ModelCost | None
+) -> dict[str, Any]:
     first = start.traffic
     return {
         "nodes_before": start.nodes,
@@ -120,8 +173,8 @@ def _summary(start: Before, model: Model, after: Traffic, cost: ModelCost | None
         "host_nodes_after": after.host,
         "ddr_bytes_before": first.ddr_bytes,
         "ddr_bytes_after": after.ddr_bytes,
-        "launches_after_atc": None,
-        "ddr_bytes_after_atc": None,
+        **_estimated(start.after_atc, "after_atc"),
+        **_estimated(both, "after_both"),
         **_costs(start.cost, "before"),
         **_costs(cost, "after"),
         "unsized_values": len(first.unsized),
@@ -142,6 +195,15 @@ def _costs(cost: ModelCost | None, side: str) -> dict[str, Any]:
     }
 
 
+def _estimated(cost: ModelCost | None, side: str) -> dict[str, Any]:
+    """The figures of a model after ATC's own passes, all None where those are not known."""
+    if cost is None:
+        return {f"{key}_{side}": None for key in ("launches", "ddr_bytes", "gm_bytes", "l2_miss_bytes", "time_us")}
+    figures = _costs(cost, side)
+    figures.pop(f"workspace_footprint_{side}")
+    return {f"launches_{side}": cost.launches, **figures}
+
+
 def _basis(tools: Toolbox) -> dict[str, str]:
     """Where the kinds of figures come from."""
     once = "computed from shapes: every operator reads its inputs and writes its outputs once"
@@ -156,6 +218,7 @@ def _basis(tools: Toolbox) -> dict[str, str]:
         "gm_bytes": "computed from shapes and tilings: all traffic at global memory, with repeated reads and workspace",
         "kernel_bytes": "computed from the kernel's tiling; the twin counts the same",
         "on_chip": "computed from the kernel's tiling; the twin counts the same",
+        "after_atc": _ATC_BASIS,
         "l2_miss_bytes": f"estimated: what of gm_bytes passes {device.l2:,} bytes of L2, least recently used out first",
         "time_us": f"estimated with the rates and overheads of {soc}; low and high of its ranges",
         "launch_us": f"{device.launch_us} µs; {device.origin('launch_us')}",

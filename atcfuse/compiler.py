@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atcfuse import account
+from atcfuse import account, atc
 from atcfuse.decide import Pricer, kept_by_user
 from atcfuse.device import Device, load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
@@ -152,24 +152,43 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     model = Model(proto, path)
     infer(model)
     sizes = Sizes(tools.options.assume)
-    pricer = Pricer(tools.device, tools.options, sizes) if tools.options.kernels else None
+    pricer = _pricer(tools, sizes)
+    heads = Heads(tools.book)
+    finders = _finders(model, tools, heads, pricer)
     before = account.before(model, tools, sizes, pricer)
     findings = Findings(pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
     for _ in range(MAX_ROUNDS):
-        applied = _round(model, tools, findings)
-        if not applied:
+        if not _round(model, finders, tools, findings):
             break
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(proto, path)
         infer(model, known)
-        if not _another_round(findings.kept, model):
+        again = _another_round(findings.kept, model)
+        finders = _finders(model, tools, heads, pricer) if again or pricer else []
+        if not again:
             break
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
     document = account.document(before, model, tools, findings, diagnostics, name, sha256)
     return Result(proto, document, diagnostics)
+
+
+def _pricer(tools: Toolbox, sizes: Sizes) -> Pricer | None:
+    if not tools.options.kernels:
+        return None
+    passes = atc.passes(tools.book, tools.switches, atc.chip_of(tools.device))
+    return Pricer(tools.device, tools.options, sizes, passes)
+
+
+def _finders(model: Model, tools: Toolbox, heads: Heads, pricer: Pricer | None) -> list[RuleFinder]:
+    """A finder a scope. ATC's own passes look at the scopes now: later they are changed."""
+    finders = [RuleFinder(scope, tools.book, heads) for scope in model.scopes()]
+    if pricer is not None and pricer.estimate is not None:
+        for finder in finders:
+            pricer.estimate.look(finder)
+    return finders
 
 
 def _unused_sizes(sizes: Sizes, assumed: Mapping[str, int]) -> list[Diagnostic]:
@@ -204,13 +223,11 @@ def _another_round(kept: Sequence[Kept], model: Model) -> bool:
     return False
 
 
-def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
+def _round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings: Findings) -> bool:
     """Finds, selects and applies once; False where nothing was left to apply. The last round's refusals are kept."""
     fusions: list[Fusion] = []
     kept: list[Kept] = []
-    heads = Heads(tools.book)
-    for scope in model.scopes():
-        finder = RuleFinder(scope, tools.book, heads)
+    for finder in finders:
         for rule in tools.book.rules:
             _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])

@@ -5,17 +5,18 @@ Layers that are alike cost once: kernel, shapes and the unfused region are compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from atcfuse.atc import Estimate, Passes
 from atcfuse.cost import FusionCost, Policy, decide, fusion_cost
-from atcfuse.cost.model import as_list
-from atcfuse.device import Device
+from atcfuse.cost.model import as_list, unfused_cost
+from atcfuse.device import Device, Range
 from atcfuse.estimate import Kernels, kernel_dict
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes
-from atcfuse.graph.work import OpWork, work_of
+from atcfuse.graph.work import NodeWorks, OpWork
 from atcfuse.keep_nodes import KeepNodes
 from atcfuse.match.find import Match
 from atcfuse.match.values import Refusal
@@ -33,14 +34,18 @@ class Pricer:
     """Costs and decisions of one run. Sizes of symbolic dims are those that the report names.
 
     Standard nodes that a rewrite makes beside a fused one, such as the sum of two masks, are shared by layers: they
-    count in the totals of the model and in no fusion's cost.
+    count in the totals of the model and in no fusion's cost. `estimate` has what ATC would make of the graphs by
+    itself, None where nothing is known of that.
     """
 
-    def __init__(self, device: Device, options: Options, sizes: Sizes) -> None:
+    def __init__(self, device: Device, options: Options, sizes: Sizes, passes: Passes | None = None) -> None:
         self.kernels = Kernels(device, options.precision_mode, options.occupancy)
         self._device, self._options, self._sizes = device, options, sizes
         self._policy = Policy(options.min_saving_us, options.occupancy, options.keep_fp32)
         self.kinds_of: KindsOf = Remembered()
+        self.works = NodeWorks(sizes, self.kernels.narrow, self.kinds_of)
+        self.estimate = None if passes is None else Estimate(passes, self.works, self.kinds_of)
+        self._after_atc: dict[_Key, dict[str, Any]] = {}
         self._costs: dict[_Key, FusionCost | Refusal] = {}
         self._seen: dict[int, tuple[Fusion, FusionCost | Refusal]] = {}
 
@@ -80,6 +85,7 @@ class Pricer:
         cost = self.cost(fusion)
         name = self.kernels.name(fusion.spec, fusion.attributes, self._types(fusion))
         found = {"kernel": name, **kernel_dict(cost.kernel, self._device), **cost_dict(cost)}
+        found.update(self._saved_after_atc(fusion, cost))
         return {**found, "cost": cost.as_dict()} if stages else found
 
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
@@ -96,15 +102,26 @@ class Pricer:
             self._costs[key] = (
                 work
                 if isinstance(work, Refusal)
-                else fusion_cost(list(self._unfused(scope, match)), work, self._device, match.outputs)
+                else fusion_cost(self._unfused(scope, match), work, self._device, match.outputs)
             )
         return self._costs[key]
 
-    def _unfused(self, scope: Scope, match: Match) -> Iterator[OpWork]:
+    def _unfused(self, scope: Scope, match: Match) -> list[OpWork]:
         """The work of a match's nodes in execution order."""
-        known = self.kinds_of(scope)
-        for node in _members(match):
-            yield work_of(scope, node, self._sizes, known[node.index], self.kernels.narrow)
+        works = self.works(scope)
+        return [works[node.index] for node in _members(match)]
+
+    def _saved_after_atc(self, fusion: Fusion, cost: FusionCost) -> dict[str, Any]:
+        """What a fusion saves against ATC's own passes, as report JSON; equal regions are worked out once."""
+        match, estimate = fusion.match, self.estimate
+        if estimate is None or not estimate.knows(match.scope):
+            return {}
+        launches, left = estimate.region(match.scope, match.members)
+        outside = [*match.outputs, *(name for work in left for name in work.reads)]
+        key = (id(cost.kernel), len(left), _pattern([*launches, *left], outside))
+        if key not in self._after_atc:
+            self._after_atc[key] = saved_against(launches, left, cost, self._device, outside)
+        return self._after_atc[key]
 
     def _alike(self, match: Match) -> Iterator[_Key]:
         """Operators, wiring and facts of a match's nodes and outputs, the same for layers that are alike."""
@@ -144,6 +161,37 @@ def kept_by_user(match: Match, keep: KeepNodes) -> Refusal | None:
             depth = len(match.members) + DEPTH
             return Refusal("ATF325", f"{node.name or node.op} is left alone: {named}", node.name, depth)
     return None
+
+
+def saved_against(
+    launches: Sequence[OpWork], left: Sequence[OpWork], cost: FusionCost, device: Device, outputs: Sequence[str]
+) -> dict[str, Any]:
+    """What a fusion saves against other launches for its region, of which it leaves the nodes `left` to run, as report
+    JSON.
+    """
+    against = fusion_cost(launches, cost.kernel, device, outputs)
+    behind = unfused_cost(left, device, outputs)
+    low, high = against.saved_us.low - behind.time_us.low, against.saved_us.high - behind.time_us.high
+    return {
+        "launches_saved_after_atc": len(launches) - len(left) - 1,
+        "ddr_bytes_saved_after_atc": against.before.tensor_bytes - behind.tensor_bytes - cost.after.ddr_bytes,
+        "time_us_saved_after_atc": as_list(Range(min(low, high), max(low, high))),
+    }
+
+
+def _pattern(works: Sequence[OpWork], outputs: Sequence[str]) -> _Key:
+    """Everything about launches that costs depend on, names numbered as they occur."""
+    numbers: dict[str, int] = {}
+
+    def named(sizes: Mapping[str, int]) -> _Key:
+        return tuple((numbers.setdefault(name, len(numbers)), size) for name, size in sizes.items())
+
+    found: list[_Key] = []
+    for w in works:
+        p = w.product
+        product = p and (numbers.get(p.a), numbers.get(p.b), p.batch, p.m, p.n, p.k, p.element_bytes)
+        found.append((named(w.reads), named(w.writes), w.cube_flops, w.vector_elements, w.dtype, product))
+    return (*found, tuple(sorted(numbers.get(name, -1) for name in outputs)))
 
 
 def cost_dict(cost: FusionCost) -> dict[str, Any]:

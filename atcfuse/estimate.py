@@ -18,8 +18,8 @@ from atcfuse.cost.memory import Moved, moved_by, moved_by_kernel
 from atcfuse.cost.stages import fused_stage, unfused_stage
 from atcfuse.device import Device, Range, load_device
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.traffic import KindsOf, Sizes
-from atcfuse.graph.work import OpWork, Product, works_of
+from atcfuse.graph.traffic import Sizes
+from atcfuse.graph.work import OpWork, Product, WorksOf, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
 from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, platform
@@ -158,11 +158,13 @@ def kernel_dict(work: KernelWork, device: Device) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """A whole model on a chip. `tensor_bytes` has every operator read its inputs and write its outputs once, fused ones
-    what L2 does not serve them; `gm_bytes` is all traffic at global memory, `ddr_bytes` what of it passes L2.
+    """A whole model on a chip: its launches, and the bytes of all of them. `tensor_bytes` has every operator read its
+    inputs and write its outputs once, fused ones what L2 does not serve them; `gm_bytes` is all traffic at global
+    memory, `ddr_bytes` what of it passes L2.
     `time_us` is None where the model has a fused node that no kernel is known for.
     """
 
+    launches: int
     tensor_bytes: int
     gm_bytes: int
     ddr_bytes: int
@@ -171,10 +173,10 @@ class ModelCost:
 
 
 def model_cost(
-    scope: Scope, kernels: Kernels, specs: Mapping[str, KernelSpec], sizes: Sizes, kinds_of: KindsOf
+    scope: Scope, kernels: Kernels, specs: Mapping[str, KernelSpec], sizes: Sizes, found: WorksOf
 ) -> ModelCost:
     """The cost of a model's main graph and the bodies in it, launch after launch through one L2."""
-    works = [w for w in works_of(scope, sizes, kernels.narrow, kinds_of) if w.launches]
+    works = [w for w in works_of(scope, found) if w.launches]
     return _Model(kernels.device).cost(works, _fused(scope, kernels, specs, sizes))
 
 
@@ -223,6 +225,7 @@ class _Model:
         low = launches * launch.low + accesses * access.low + sum(t[0] for t in times)
         high = launches * launch.high + accesses * access.high + sum(t[1] for t in times)
         return ModelCost(
+            launches=launches,
             tensor_bytes=sum(
                 w.tensor_bytes if k is None else moved_by_kernel(k, self._device.l2).ddr
                 for w, k in zip(works, kernels, strict=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
-from atcfuse.expr import Expr, parse
+from atcfuse.expr import Expr, dotted, parse
 from atcfuse.kernel import KernelSpec
 from atcfuse.resolve import check_book
-from atcfuse.rule.model import Example, Fragment, Input, Output, Rule, RuleBook
+from atcfuse.rule.model import CHIPS, AtcPass, Example, Fragment, Input, Output, Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Choice, Condition, Step, Term, parse_term
 from atcfuse.rule.types import ELEMENT_TYPES, TypeSpec, parse_type
 from atcfuse.strict_yaml import Value, read_documents
@@ -21,6 +22,10 @@ _RULE_REQUIRED = (
     "rule", "switch", "summary", "why", "limits", "level", "kernel", "types", "inputs", "pattern", "anchor", "replace",
 )  # fmt: skip
 _RULE_OPTIONAL = ("opset", "kind", "context", "outputs", "where", "let", "examples")
+_ATC_REQUIRED = (
+    "atc", "switch", "summary", "limits", "source", "chips", "types", "inputs", "pattern", "anchor", "replace",
+)  # fmt: skip
+_ATC_OPTIONAL = ("opset", "kind", "numerics", "after", "joins", "vector_passes", "outputs", "where", "let", "examples")
 _LEVELS = ("constant", "elementwise", "pattern", "graph")
 
 
@@ -35,7 +40,7 @@ def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> Ru
         for path in _files(folder):
             for document in read_documents(path, _shown(path, folder)):
                 _document(document, rules, fragments)
-    book = RuleBook(tuple(rules), fragments)
+    book = RuleBook(tuple(r for r in rules if r.atc is None), fragments, tuple(r for r in rules if r.atc is not None))
     check_book(book, kernels)
     return book
 
@@ -57,46 +62,88 @@ def _shown(path: Path, folder: Path) -> str:
 
 
 def _document(value: Value, rules: list[Rule], fragments: dict[str, Fragment]) -> None:
-    kinds = [name for name, _, _ in value.items() if name in ("rule", "fragment")]
+    kinds = [name for name, _, _ in value.items() if name in ("rule", "fragment", "atc")]
     if kinds == ["fragment"]:
         fragment = read_fragment(value)
         if fragment.name in fragments:
             raise value.fail("ATF211", f"a second fragment called {fragment.name!r}")
         fragments[fragment.name] = fragment
-    elif kinds == ["rule"]:
-        rule = read_rule(value)
+    elif kinds in (["rule"], ["atc"]):
+        rule = read_rule(value) if kinds == ["rule"] else read_atc(value)
         if any(rule.name == other.name for other in rules):
             raise value.fail("ATF211", f"a second rule called {rule.name!r}", "give it another name")
         rules.append(rule)
     else:
-        raise value.fail("ATF206", "neither a rule nor a fragment", "begin with `rule: NAME` or `fragment: NAME(x)`")
+        raise value.fail(
+            "ATF206", "neither a rule nor a fragment", "begin with `rule: NAME`, `fragment: NAME(x)` or `atc: NAME`"
+        )
 
 
 def read_rule(value: Value) -> Rule:
     """One `rule:` document."""
     keys = value.fields(_RULE_REQUIRED, _RULE_OPTIONAL)
-    types = {name: _types(v) for name, _, v in keys["types"].items()}
     level = keys["level"].text()
     if level not in _LEVELS:
         raise keys["level"].fail("ATF207", f"unknown level {level!r}", f"one of {', '.join(_LEVELS)}")
+    common = _common(keys, value.span)
+    return Rule(
+        name=_identifier(keys["rule"]), why=keys["why"].text(), level=level,  # type: ignore[arg-type]
+        kernel=keys["kernel"].text(),
+        context=_steps(keys["context"], set(common["types"])) if "context" in keys else (),
+        **common,
+    )  # fmt: skip
+
+
+def read_atc(value: Value) -> Rule:
+    """One `atc:` document: a rule that describes a pass of ATC, without a kernel."""
+    keys = value.fields(_ATC_REQUIRED, _ATC_OPTIONAL)
+    chips = keys["chips"].list()
+    for chip in chips:
+        if chip.text() not in CHIPS:
+            raise chip.fail("ATF207", f"unknown chip {chip.text()!r}", f"one of {', '.join(CHIPS)}, in quotes")
+    common = _common(keys, value.span)
+    operator = dotted(getattr(common["replace"].tree, "func", common["replace"].tree))
+    described = AtcPass(
+        operator=operator, chips=tuple(c.text() for c in chips), source=keys["source"].text(),
+        numerics=keys["numerics"].text() if "numerics" in keys else "",
+        after=_names(keys.get("after")), joins=_names(keys.get("joins")),
+        vector_passes=keys["vector_passes"].integer() if "vector_passes" in keys else None,
+    )  # fmt: skip
+    name = _identifier(keys["atc"])
+    return Rule(name=name, why="", level="pattern", kernel="", context=(), atc=described, **common)
+
+
+def _names(value: Value | None) -> tuple[str, ...]:
+    return () if value is None else tuple(item.text() for item in value.list())
+
+
+def _common(keys: Mapping[str, Value], span: Span) -> dict[str, Any]:
+    """The fields of a rule that both kinds of documents have."""
+    types = {name: _types(v) for name, _, v in keys["types"].items()}
     kind = keys["kind"].text() if "kind" in keys else "GraphFusion"
     if kind not in ("GraphFusion", "UBFusion"):
         raise keys["kind"].fail("ATF207", f"unknown kind {kind!r}", "GraphFusion or UBFusion")
     made, call = _replace(keys["replace"])
     examples = keys["examples"].fields((), ("fuses", "keeps")) if "examples" in keys else {}
     variables = set(types)
-    return Rule(
-        name=_identifier(keys["rule"]), switch=_identifier(keys["switch"]), switch_kind=kind,  # type: ignore[arg-type]
-        summary=keys["summary"].text(), why=keys["why"].text(), limits=keys["limits"].text(),
-        level=level,  # type: ignore[arg-type]
-        opset=_opset(keys.get("opset")), kernel=keys["kernel"].text(), types=types,
-        inputs=_inputs(keys["inputs"], variables), steps=_steps(keys["pattern"], variables),
-        context=_steps(keys["context"], variables) if "context" in keys else (),
-        outputs=_outputs(keys.get("outputs"), made), where=_conditions(keys.get("where")), let=_let(keys.get("let")),
-        replace=call, anchor=keys["anchor"].text(),
-        fuses=_examples(examples.get("fuses"), "gives"), keeps=_examples(examples.get("keeps"), "because"),
-        span=value.span,
-    )  # fmt: skip
+    return {
+        "switch": _identifier(keys["switch"]),
+        "switch_kind": kind,
+        "summary": keys["summary"].text(),
+        "limits": keys["limits"].text(),
+        "opset": _opset(keys.get("opset")),
+        "types": types,
+        "inputs": _inputs(keys["inputs"], variables),
+        "steps": _steps(keys["pattern"], variables),
+        "outputs": _outputs(keys.get("outputs"), made),
+        "where": _conditions(keys.get("where")),
+        "let": _let(keys.get("let")),
+        "replace": call,
+        "anchor": keys["anchor"].text(),
+        "fuses": _examples(examples.get("fuses"), "gives"),
+        "keeps": _examples(examples.get("keeps"), "because"),
+        "span": span,
+    }
 
 
 def read_fragment(value: Value) -> Fragment:

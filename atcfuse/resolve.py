@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from atcfuse.diagnostics import AtcfuseError, Span, did_you_mean, error
 from atcfuse.expr import Expr, dotted
 from atcfuse.kernel import KernelSpec
-from atcfuse.rule.model import Fragment, Rule, RuleBook
+from atcfuse.rule.model import AtcPass, Fragment, Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Ref, Step, Term, subterms
 from atcfuse.rule.vocabulary import COMBINATORS, FUNCTIONS
 
@@ -17,7 +17,7 @@ def check_book(book: RuleBook, kernels: Mapping[str, KernelSpec]) -> None:
     """Raises AtcfuseError for the first name that does not exist."""
     for fragment in book.fragments.values():
         _fragment(fragment, book)
-    for rule in book.rules:
+    for rule in (*book.rules, *book.atc):
         _rule(rule, book, kernels)
 
 
@@ -53,7 +53,24 @@ def _rule(rule: Rule, book: RuleBook, kernels: Mapping[str, KernelSpec]) -> None
     for condition in rule.where:
         _calls(condition.test)
     bound = steps | set(rule.inputs) | _captured(rule.steps) | {name for name, _ in rule.let}
-    _replacement(rule, bound, kernels)
+    if rule.atc is None:
+        _replacement(rule, bound, kernels)
+    else:
+        _described(rule, rule.atc, bound, book)
+
+
+def _described(rule: Rule, described: AtcPass, bound: set[str], book: RuleBook) -> None:
+    """A rule about a pass of ATC: its call names an operator of GE, which nothing here declares."""
+    if not isinstance(rule.replace.tree, ast.Call):
+        raise _error("ATF215", "`replace` must call the GE operator that the pass makes", rule.replace.span)
+    others = [r.name for r in book.atc]
+    for name in (*described.after, *described.joins):
+        if name not in others:
+            what = f"{name!r} is no rule about a pass of ATC"
+            raise _error("ATF210", what, rule.span, _near(name, others))
+    for name in sorted(rule.replace.names() - bound - {"inf"}):
+        raise _error("ATF210", f"unknown name {name!r} in `replace`", rule.replace.span, _near(name, bound))
+    _calls(rule.replace, {described.operator})
 
 
 def _captured(steps: Iterable[Step]) -> set[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from atcfuse.diagnostics import AtcfuseError, Diagnostic
 from atcfuse.kernel import KernelSpec
-from atcfuse.loader import load_rules, read_fragment, read_rule
+from atcfuse.loader import load_rules, read_atc, read_fragment, read_rule
 from atcfuse.resolve import check_book
 from atcfuse.rule.model import Fragment, Rule, RuleBook
-from atcfuse.strict_yaml import Value, read_documents
+from atcfuse.strict_yaml import read_documents
 
 
 def rule_mistakes(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> list[Diagnostic]:
@@ -25,9 +25,10 @@ def rule_mistakes(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) ->
     for folder in folders:
         for path in sorted(p for p in folder.rglob("*.yaml") if p.is_file()):
             _collect(path, f"{folder.name}/{path.relative_to(folder).as_posix()}", rules, fragments, found)
+    described = tuple(rule for rule in rules if rule.atc is not None)
     for rule in rules if not found else ():
         try:
-            check_book(RuleBook((rule,), fragments), kernels)
+            check_book(RuleBook((rule,), fragments, described), kernels)
         except AtcfuseError as exc:
             found.update(dict.fromkeys(exc.diagnostics))
     if not found:
@@ -48,14 +49,11 @@ def _collect(
         return
     for document in documents:
         try:
-            if _is_fragment(document):
+            keys = {name for name, _, _ in document.items()}
+            if "fragment" in keys:
                 fragment = read_fragment(document)
                 fragments[fragment.name] = fragment
             else:
-                rules.append(read_rule(document))
+                rules.append(read_atc(document) if "atc" in keys else read_rule(document))
         except AtcfuseError as exc:
             found.update(dict.fromkeys(exc.diagnostics))
-
-
-def _is_fragment(document: Value) -> bool:
-    return any(name == "fragment" for name, _, _ in document.items())

@@ -40,7 +40,8 @@ def run_examples(
 
     A `fuses` example is optimized with all rules: it must give exactly the listed operators, one of them by its own
     rule, and equal numbers in onnxruntime. A `keeps` example is shown to its own rule alone, which must refuse it with
-    the code that it states.
+    the code that it states. Rules about ATC's passes change nothing, so their examples are only matched: on the first
+    chip of the rule, `fuses` must give exactly the listed operators of GE.
     """
     from atcfuse.compiler import Toolbox
 
@@ -53,11 +54,15 @@ def run_examples(
         alone = replace(tools, book=RuleBook((rule,), book.fragments))
         results += [_result(rule, "fuses", example, tools) for example in rule.fuses]
         results += [_result(rule, "keeps", example, alone) for example in rule.keeps]
+    for rule in book.atc:
+        if names is None or rule.name in names:
+            results += [_result(rule, "fuses", example, tools) for example in rule.fuses]
+            results += [_result(rule, "keeps", example, tools) for example in rule.keeps]
     return results
 
 
 def _result(rule: Rule, kind: Kind, example: Example, tools: Toolbox) -> ExampleResult:
-    message = _problem(rule, kind, example, tools)
+    message = (_problem if rule.atc is None else _atc_problem)(rule, kind, example, tools)
     return ExampleResult(rule.name, example.title, kind, not message, message and f"{example.span}: {message}")
 
 
@@ -73,6 +78,37 @@ def _problem(rule: Rule, kind: Kind, example: Example, tools: Toolbox) -> str:
     result = optimize_proto(deepcopy(original), tools)
     told = _not_fused(rule, example, result.report) if kind == "fuses" else _not_kept(rule, example, result.report)
     return told or _different(original, result.model)
+
+
+def _atc_problem(rule: Rule, kind: Kind, example: Example, tools: Toolbox) -> str:
+    """What is wrong with an example of a pass of ATC, "" where nothing is."""
+    from atcfuse import atc
+    from atcfuse.graph.index import Model
+    from atcfuse.graph.infer import infer
+    from atcfuse.graph.text import parse_graph
+    from atcfuse.graph.traffic import kinds
+    from atcfuse.match.find import RuleFinder
+
+    try:
+        model = Model(parse_graph(example.graph, example.opset), None)
+    except ValueError as problem:
+        return f"the graph cannot be read: {problem}"
+    infer(model)
+    passes = atc.passes(tools.book, NO_SWITCHES, atc.described(rule).chips[0])
+    assert passes is not None  # the rule's own chip
+    finder = RuleFinder(model.main, tools.book)
+    groups = atc.fused_by_atc(finder, passes.running, kinds(model.main))
+    acted = any(name == rule.name for group in groups for name, _ in group.applied)
+    codes = sorted({miss.refusal.code for miss in finder.find(rule)[1]})
+    told = f"; kept: {', '.join(codes)}" if codes else ""
+    if kind == "keeps":
+        if acted:
+            return f"it was fused, but {example.because} should keep it"
+        return "" if example.because in codes else f"expected {example.because}{told}"
+    made = sorted(atc.described(group.rule).operator for group in groups)
+    if made != sorted(example.gives):
+        return f"it gives {', '.join(made) or 'nothing'} instead of {', '.join(sorted(example.gives))}{told}"
+    return "" if acted else f"it was fused by others, not by {rule.name}"
 
 
 def _not_fused(rule: Rule, example: Example, report: Mapping[str, Any]) -> str:

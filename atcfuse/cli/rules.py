@@ -25,10 +25,14 @@ def command() -> None:
 @command.command("list")
 @_FOLDERS
 def list_rules(rules: tuple[Path, ...]) -> int:
-    """List every rule with its switch, level, kernel and summary."""
-    found = _book(rules).rules
-    rows = [(rule.name, rule.switch, rule.level, rule.kernel, rule.summary) for rule in found]
+    """List every rule with its switch, level, kernel and summary; then those that describe ATC's own passes."""
+    book = _book(rules)
+    rows = [(rule.name, rule.switch, rule.level, rule.kernel, rule.summary) for rule in book.rules]
     console.out(console.table(("rule", "switch", "level", "kernel", "summary"), rows))
+    described = [(r.name, r.switch, ",".join(r.atc.chips), r.atc.operator, r.summary) for r in book.atc if r.atc]
+    if described:
+        console.out("")
+        console.out(console.table(("pass of ATC, never applied", "switch", "chips", "makes", "summary"), described))
     return 0
 
 
@@ -57,7 +61,8 @@ def check_rules(rules: tuple[Path, ...]) -> int:
     if found:
         return 1
     book = _book(rules)
-    console.out(f"{len(book.rules)} rules and {len(book.fragments)} fragments, no mistakes")
+    passes = f"{len(book.atc)} rules about ATC's passes"
+    console.out(f"{len(book.rules)} rules, {passes} and {len(book.fragments)} fragments, no mistakes")
     return 0
 
 
@@ -91,9 +96,9 @@ def _book(folders: Sequence[Path]) -> RuleBook:
 
 
 def _rule(book: RuleBook, name: str) -> Rule:
-    rule = book.rule(name)
+    rule = book.rule(name) or book.atc_rule(name)
     if rule is None:
-        hint = did_you_mean(name, [r.name for r in book.rules]) or "`atcfuse rules list` shows the rules"
+        hint = did_you_mean(name, [r.name for r in (*book.rules, *book.atc)]) or "`atcfuse rules list` shows the rules"
         raise UsageError(error("ATF134", f"there is no rule {name!r}", hint=hint))
     return rule
 

@@ -12,7 +12,7 @@ from onnx import ModelProto
 IR_VERSION = 8
 """What the examples of rules are written in: the version that came with opset 16 and 17."""
 
-_DOMAINS = {"com.microsoft": 1}
+_DOMAINS = {"com.microsoft": 1, "npu": 1}
 
 
 def parse_graph(text: str, opset: int) -> ModelProto:

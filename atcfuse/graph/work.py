@@ -4,7 +4,7 @@ all, estimated (`VECTOR_PASSES`) where the toolkit's kernel is not known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from atcfuse.graph.index import Node, Scope
@@ -110,18 +110,43 @@ def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narro
     )
 
 
-def works_of(scope: Scope, sizes: Sizes, narrow: bool = False, kinds_of: KindsOf = kinds) -> list[OpWork]:
-    """The work of a graph in execution order; of the branches of an `If` the costlier one counts, as in `measure`."""
-    found = kinds_of(scope)
+WorksOf = Callable[[Scope], Mapping[int, OpWork]]
+"""The work of every node of a scope by its index; nodes that run as one launch have one and the same."""
+
+
+class NodeWorks:
+    """The work of nodes one by one, worked out once a scope. Facts must be known before the first question."""
+
+    def __init__(self, sizes: Sizes, narrow: bool = False, kinds_of: KindsOf = kinds) -> None:
+        self._sizes, self._narrow, self._kinds_of = sizes, narrow, kinds_of
+        self._found: dict[int, tuple[Scope, dict[int, OpWork]]] = {}
+
+    def __call__(self, scope: Scope) -> Mapping[int, OpWork]:
+        """The work of every node of a scope by its index."""
+        if id(scope) not in self._found:
+            known = self._kinds_of(scope)
+            works = {n.index: work_of(scope, n, self._sizes, known[n.index], self._narrow) for n in scope.nodes}
+            self._found[id(scope)] = scope, works
+        return self._found[id(scope)][1]
+
+
+def works_of(scope: Scope, found: WorksOf) -> list[OpWork]:
+    """The work of a graph in execution order; of the branches of an `If` the costlier one counts, as in `measure`.
+
+    Nodes that run as one launch count once, where the last of them stands.
+    """
+    known = found(scope)
+    last = {id(known[index]): index for index in scope.order}
     works: list[OpWork] = []
     for index in scope.order:
         node = scope.nodes[index]
-        bodies = [works_of(body, sizes, narrow, kinds_of) for body in scope_bodies(scope, node)]
+        bodies = [works_of(body, found) for body in scope_bodies(scope, node)] if scope.bodies else []
         if node.op == "If" and bodies:
             bodies = [max(bodies, key=lambda body: (sum(w.launches for w in body), sum(w.tensor_bytes for w in body)))]
         for body in bodies:
             works += body
-        works.append(work_of(scope, node, sizes, "view" if bodies else found[index], narrow))
+        if not bodies and last[id(known[index])] == index:
+            works.append(known[index])
     return works
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from atcfuse.match.builtins import BUILTINS
 from atcfuse.match.engine import BUDGET, BudgetExhausted, Matcher
 from atcfuse.match.frames import Frame, frame_of
 from atcfuse.match.heads import Heads
+from atcfuse.match.required import required_operators
 from atcfuse.match.values import Found, Operand, Refusal, State, Value
 from atcfuse.rule.model import Fragment, Output, Rule, RuleBook
 from atcfuse.rule.terms import Call, Ref, Step, Term, names_in
@@ -65,8 +66,12 @@ class RuleFinder:
             node = scope.nodes[index]
             self.by_op.setdefault(node.op, []).append(node)
 
-    def find(self, rule: Rule) -> tuple[list[Match], list[NearMiss]]:
-        """All matches of a rule in node order, and a near miss for every other anchor."""
+    def may_match(self, rule: Rule) -> bool:
+        """Whether the scope has every operator that the rule cannot do without."""
+        return required_operators(rule, self.book) <= self.by_op.keys()
+
+    def find(self, rule: Rule, passed_over: Callable[[Node], bool] | None = None) -> tuple[list[Match], list[NearMiss]]:
+        """All matches of a rule in node order, and a near miss for every other anchor but those `passed_over`."""
         frame = frame_of((*rule.steps, *rule.context), rule.inputs, types=rule.types)
         step = rule.step(rule.anchor)
         if step is None:
@@ -74,6 +79,8 @@ class RuleFinder:
         matches: list[Match] = []
         misses: list[NearMiss] = []
         for node in self._anchors(step.term):
+            if passed_over is not None and passed_over(node):
+                continue
             result = self._anchor(rule, step, node, frame)
             if isinstance(result, Match):
                 matches.append(result)

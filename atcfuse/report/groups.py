@@ -14,7 +14,10 @@ from atcfuse.report.names import pairs
 
 Entry = Mapping[str, Any]
 
-_SHAPE_KEYS = ("rule", "op", "attributes", "choices", "launches_saved", "ddr_bytes_saved", "time_us_saved", "tiling")
+SAVED = ("launches_saved", "ddr_bytes_saved", "time_us_saved")
+"""What a fusion saves of its region as exported; with `_after_atc` behind it, of what ATC's own passes make of that."""
+
+_SHAPE_KEYS = ("rule", "op", "attributes", "choices", "tiling", *SAVED, *(f"{key}_after_atc" for key in SAVED))
 _QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
 _OF_NAMES = frozenset("0123456789_/:.")
 
@@ -42,7 +45,7 @@ class FusionGroup:
 
     def saved(self, key: str) -> Figure:
         """The sum of a figure over the members."""
-        return total(fusion[key] for fusion in self.fusions)
+        return total(fusion.get(key) for fusion in self.fusions)
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,9 @@ class RuleGroup:
         """The sum of a figure over all its fusions."""
         return total(group.saved(key) for group in self.groups)
 
-    @property
-    def time_saved(self) -> Time:
+    def time_saved(self, key: str = "time_us_saved") -> Time:
         """The sum of the ranges of time over all its fusions, None where one is not known."""
-        return time_total(fusion.get("time_us_saved") for group in self.groups for fusion in group.fusions)
+        return time_total(fusion.get(key) for group in self.groups for fusion in group.fusions)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,10 @@ class KeptGroup:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the headline table: a figure before and after as text, and the change."""
+    """A line of the headline table: a figure before and after as text, and the change.
+
+    Where `after_atc` is told, `after` is what runs in the end, after atcfuse and ATC, and the change is against it.
+    """
 
     label: str
     before: str
@@ -184,11 +189,28 @@ def all_diagnostics(report: Report) -> list[Entry]:
 
 
 def headline_table(report: Report, of_bytes: Callable[[Figure], str]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the headline table; the column `after ATC` only where something is known of it."""
+    """Head and rows of the headline table; three columns of figures where something is known of ATC's own passes."""
     rows = headline_rows(report, of_bytes)
-    atc = any(row.after_atc for row in rows)
-    head = ["", "before", *(["after ATC"] if atc else []), "after", "change"]
-    return head, [[r.label, r.before, *([r.after_atc or "-"] if atc else []), r.after, r.change] for r in rows]
+    if not any(row.after_atc for row in rows):
+        return ["", "before", "after", "change"], [[r.label, r.before, r.after, r.change] for r in rows]
+    head = ["", "as exported", "after ATC", "after atcfuse + ATC", "change"]
+    return head, [[r.label, r.before, r.after_atc or "-", r.after, r.change] for r in rows]
+
+
+def knows_atc(report: Report) -> bool:
+    """Whether the report tells what ATC's own passes make of the model."""
+    return report["summary"].get("launches_after_atc") is not None
+
+
+def columns_line(report: Report) -> str:
+    """What the columns of the headline table are about, in one sentence; "" where ATC has none."""
+    if not knows_atc(report):
+        return ""
+    alone = count(report["summary"]["launches_after"])
+    return (
+        "what ATC's own passes do is estimated; where that is told, the change is against ATC alone. "
+        f"What atcfuse hands over has {alone} launches, and ATC fuses among those"
+    )
 
 
 def headline_rows(report: Report, of_bytes: Callable[[Figure], str]) -> list[Row]:
@@ -198,7 +220,7 @@ def headline_rows(report: Report, of_bytes: Callable[[Figure], str]) -> list[Row
         _count_row(summary, "launches", "launches"),
         _row(summary, "DDR bytes", "ddr_bytes", of_bytes),
         *_rows_where_known(summary, of_bytes),
-        Row("time", microseconds(summary["time_us_before"]), microseconds(summary["time_us_after"])),
+        _time_row(summary),
     ]
     if summary.get("weight_bytes_before") is not None or summary.get("weight_bytes_after") is not None:
         rows.append(_row(summary, "weight bytes", "weight_bytes", of_bytes))
@@ -240,10 +262,27 @@ def traffic(fusion: Entry) -> str:
 
 
 def headline(report: Report) -> str:
-    """The one sentence: launches and DDR bytes before and after."""
+    """The one sentence: launches and DDR bytes before and after; the change is against ATC alone where that is told."""
     summary = report["summary"]
+    if knows_atc(report):
+        launches = _three_steps(summary, "launches", "launches", count, named=True)
+        return f"{launches}, {_three_steps(summary, 'ddr_bytes', 'DDR', human_bytes, named=False)}"
     launches = _step(summary["launches_before"], summary["launches_after"], "launches", count)
     return f"{launches}, {_step(summary['ddr_bytes_before'], summary['ddr_bytes_after'], 'DDR', human_bytes)}"
+
+
+def _three_steps(summary: Entry, key: str, what: str, shown: Callable[[Figure], str], named: bool) -> str:
+    before, atc, both = (summary.get(f"{key}_{side}") for side in ("before", "after_atc", "after_both"))
+    ratio = percent(atc, both)
+    alone, too = (" with ATC", " with atcfuse too") if named else ("", "")
+    return f"{what} {shown(before)} → {shown(atc)}{alone} → {shown(both)}{too}{f' ({ratio})' if ratio else ''}"
+
+
+def _time_row(summary: Entry) -> Row:
+    before, after, atc = (summary.get(f"time_us_{side}") for side in ("before", "after", "after_atc"))
+    if atc is None:
+        return Row("time", microseconds(before), microseconds(after))
+    return Row("time", microseconds(before), microseconds(summary.get("time_us_after_both")), "", microseconds(atc))
 
 
 def _step(before: Figure, after: Figure, what: str, shown: Callable[[Figure], str]) -> str:
@@ -259,6 +298,7 @@ def _count_row(summary: Entry, label: str, key: str) -> Row:
 
 def _row(summary: Entry, label: str, key: str, shown: Callable[[Figure], str]) -> Row:
     before, after = summary.get(f"{key}_before"), summary.get(f"{key}_after")
-    atc = summary.get(f"{key}_after_atc")
-    after_atc = "" if atc is None else shown(atc)
-    return Row(label, shown(before), shown(after), percent(before, after), after_atc)
+    atc, both = summary.get(f"{key}_after_atc"), summary.get(f"{key}_after_both")
+    if atc is None:
+        return Row(label, shown(before), shown(after), percent(before, after))
+    return Row(label, shown(before), shown(both), percent(atc, both), shown(atc))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from atcfuse.report.atc_passes import atc_passes, saved_texts
 from atcfuse.report.document import Report
-from atcfuse.report.figures import Figure, Time, bytes_change, count, count_change, exact_bytes, microseconds
+from atcfuse.report.figures import count, count_change, exact_bytes
 from atcfuse.report.groups import (
     Entry,
     FusionGroup,
     KeptGroup,
+    RuleGroup,
     all_diagnostics,
     basis_line,
+    columns_line,
     facts,
     headline,
     headline_table,
     kept_groups,
+    knows_atc,
     plugin_source,
     reason_of,
     rule_groups,
@@ -29,6 +33,7 @@ def to_markdown(report: Report) -> str:
     lines = [f"## {code(report['model']['name'] or UNNAMED)}: {headline(report)}", "", *_headline(report)]
     lines += section("By rule", _by_rule(report))
     lines += section("Fusions", _fusions(report))
+    lines += section("ATC's own passes, estimated", _atc(report))
     lines += section("Kept", _kept(report))
     lines += section("Plugins that ATC must find installed", _plugins(report))
     lines += section("Assumptions", _assumptions(report))
@@ -40,36 +45,70 @@ def to_markdown(report: Report) -> str:
 def _headline(report: Report) -> list[str]:
     head, rows = headline_table(report, exact_bytes)
     lines = [*table(head, rows, range(1, len(head))), "", ", ".join(prose(fact) for fact in facts(report))]
-    basis = basis_line(report)
-    return [*lines, "", prose(f"{basis[0].upper()}{basis[1:]}.")] if basis else lines
+    for said in filter(None, (columns_line(report), basis_line(report))):
+        lines += ["", prose(f"{said[0].upper()}{said[1:]}.")]
+    return lines
 
 
 def _by_rule(report: Report) -> list[str]:
     rows = []
+    atc = knows_atc(report)
     for rule in rule_groups(report):
         matched = "" if rule.matched is None else count(rule.matched)
-        saved = _saved(rule.saved("launches_saved"), rule.saved("ddr_bytes_saved"), rule.time_saved)
-        rows.append(
-            [code(rule.rule), prose(rule.switch), matched, count(rule.count), *(saved if rule.groups else ["", "", ""])]
-        )
-    head = ["rule", "switch", "matched", "fused", "launches", "DDR bytes", "time saved"]
-    return table(head, rows, range(2, 7)) if rows else []
+        saved = _saved(rule, atc) if rule.groups else [""] * len(_saved_head("", atc))
+        rows.append([code(rule.rule), prose(rule.switch), matched, count(rule.count), *saved])
+    head = ["rule", "switch", "matched", "fused", *_saved_head("", atc)]
+    return table(head, rows, range(2, len(head))) if rows else []
 
 
-def _saved(launches: Figure, ddr_bytes: Figure, time: Time) -> list[str]:
-    return [count_change(launches), bytes_change(ddr_bytes), microseconds(time)]
+def _saved_head(each: str, atc: bool) -> list[str]:
+    head = [f"launches{each}", f"DDR{each}" if each else "DDR bytes", f"saves{each}" if each else "time saved"]
+    return [f"{title} ({side})" for side in ("against ATC", "as exported") for title in head] if atc else head
+
+
+def _saved(group: FusionGroup | RuleGroup, atc: bool) -> list[str]:
+    """Launches, DDR and time; against ATC's own passes first where the report knows those."""
+    exported, against = saved_texts(group, each=isinstance(group, FusionGroup))
+    return [*(against or ["-"] * len(exported)), *exported] if atc else exported
 
 
 def _fusions(report: Report) -> list[str]:
-    rows = [_fusion(group) for rule in rule_groups(report) for group in rule.groups]
-    head = ["fused operator", "×", "where", "replaces", "launches each", "DDR each", "saves each", "how"]
-    return table(head, rows, (1, 3, 4, 5, 6)) if rows else ["Nothing fused."]
+    atc = knows_atc(report)
+    rows = [_fusion(group, atc) for rule in rule_groups(report) for group in rule.groups]
+    head = ["fused operator", "×", "where", "replaces", *_saved_head(" each", atc), "how"]
+    return table(head, rows, (1, *range(3, len(head) - 1))) if rows else ["Nothing fused."]
 
 
-def _fusion(group: FusionGroup) -> list[str]:
+def _fusion(group: FusionGroup, atc: bool) -> list[str]:
     first, times = group.first, len(group.fusions)
-    each = _saved(first["launches_saved"], first["ddr_bytes_saved"], first.get("time_us_saved"))
+    each = _saved(group, atc)
     return [code(first["op"]), str(times), span(group.names), str(len(first["nodes"])), *each, codes(group.settings)]
+
+
+def _atc(report: Report) -> list[str]:
+    passes = atc_passes(report)
+    if passes is None:
+        return []
+    rows = [_pass(one) for one in (*passes.acting, *passes.off)]
+    head = ["pass", "state", "makes", "×", "launches", "× after atcfuse", "launches after atcfuse", "from"]
+    lines = table(head, rows, range(3, 7)) if rows else []
+    notes = [f"{code(one['name'])}: {prose(one['numerics'])}" for one in passes.acting if one["numerics"]]
+    notes += [f"Nothing for {codes(passes.idle)}."] if passes.idle else []
+    notes.append(prose(f"{passes.basis[0].upper()}{passes.basis[1:]}."))
+    return [*lines, *(line for note in notes for line in ("", note))][0 if lines else 1 :]
+
+
+def _pass(one: Entry) -> list[str]:
+    return [
+        code(one["name"]),
+        prose(one["why"] or one["state"]),
+        code(one["makes"]),
+        count(one["times"]),
+        count_change(one["launches_saved"]),
+        count(one["times_after"]),
+        count_change(one["launches_saved_after"]),
+        prose(one["source"]),
+    ]
 
 
 def _kept(report: Report) -> list[str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from atcfuse.report.atc_passes import atc_passes, saved_texts
 from atcfuse.report.document import Report
 from atcfuse.report.figures import (
-    Figure,
     Time,
-    bytes_change,
     count,
     count_change,
     human_bytes,
-    microseconds,
     plural,
 )
 from atcfuse.report.groups import (
@@ -19,10 +17,12 @@ from atcfuse.report.groups import (
     RuleGroup,
     all_diagnostics,
     basis_line,
+    columns_line,
     facts,
     headline,
     headline_table,
     kept_groups,
+    knows_atc,
     plugin_source,
     reason_of,
     rule_groups,
@@ -48,6 +48,7 @@ def to_text(report: Report, width: int = 80, color: bool = False) -> str:
     page = Page(width, color)
     _headline(page, report)
     _fusions(page, report)
+    _atc(page, report)
     _kept(page, report)
     _plugins(page, report)
     _assumptions(page, report)
@@ -70,9 +71,11 @@ def _headline(page: Page, report: Report) -> None:
     page.table(*headline_table(report, human_bytes))
     before, after = report["summary"]["ddr_bytes_before"], report["summary"]["ddr_bytes_after"]
     if before is not None or after is not None:
-        page.detail(f"DDR exactly: {count(before)} → {count(after)} bytes", depth=1)
-    if basis_line(report):
-        page.detail(basis_line(report), depth=1)
+        columns = ("before", "after_atc", "after_both") if knows_atc(report) else ("before", "after")
+        shown = " → ".join(count(report["summary"].get(f"ddr_bytes_{column}")) for column in columns)
+        page.detail(f"DDR exactly: {shown} bytes", depth=1)
+    for line in filter(None, (columns_line(report), basis_line(report))):
+        page.detail(line, depth=1)
 
 
 def _fusions(page: Page, report: Report) -> None:
@@ -90,7 +93,7 @@ def _fusions(page: Page, report: Report) -> None:
 
 
 def _rule(page: Page, rule: RuleGroup) -> None:
-    saved = _saved(rule.saved("launches_saved"), rule.saved("ddr_bytes_saved"), rule.time_saved)
+    saved = _saved(rule, rule.time_saved())
     more = rule.matched is not None and rule.matched > rule.count
     matched = f" of {plural(rule.matched or 0, 'match', 'matches')}" if more else ""
     page.bullet(f"{rule.rule}: {plural(rule.count, 'fusion')}{matched}; {saved}")
@@ -98,7 +101,7 @@ def _rule(page: Page, rule: RuleGroup) -> None:
         title = group_title(group)
         page.bullet(f"{title}  {span_text(group.names, page.room(2, title, ''))}", depth=2)
         first, each = group.first, "each replaces" if len(group.fusions) > 1 else "replaces"
-        saved = _saved(first["launches_saved"], first["ddr_bytes_saved"], first.get("time_us_saved"))
+        saved = _saved(group, first.get("time_us_saved"))
         page.detail(f"{each} {plural(len(first['nodes']), 'node')}; {saved}", depth=3)
         if traffic(first):
             page.detail(traffic(first), depth=3)
@@ -114,9 +117,36 @@ def group_title(group: FusionGroup) -> str:
     return op if len(group.fusions) == 1 else f"{op} ×{len(group.fusions)}"
 
 
-def _saved(launches: Figure, ddr_bytes: Figure, time: Time = None) -> str:
-    text = f"launches {count_change(launches)}, DDR {bytes_change(ddr_bytes)}"
-    return text if time is None else f"{text}, {microseconds(time)} saved"
+def _saved(group: FusionGroup | RuleGroup, known: Time) -> str:
+    """What is saved: against ATC's own passes first where that is known, then as exported."""
+    exported, against = saved_texts(group, each=isinstance(group, FusionGroup))
+    launches, moved, time = exported
+    told = f"launches {launches}, DDR {moved}{'' if known is None else f', {time} saved'}"
+    if not against:
+        return told
+    if against == exported:
+        return f"{told}, against ATC alone too"
+    claimed = f"against ATC alone launches {against[0]}, DDR {against[1]}, {against[2]} saved"
+    return f"{claimed}; as exported {told}"
+
+
+def _atc(page: Page, report: Report) -> None:
+    passes = atc_passes(report)
+    if passes is None:
+        return
+    page.section("ATC's own passes, estimated")
+    for one in passes.acting:
+        title = f"{one['name']} makes {one['makes']}"
+        counts = f"×{one['times']:,}, launches {count_change(one['launches_saved'])}"
+        after = f"×{one['times_after']:,}, launches {count_change(one['launches_saved_after'])}"
+        page.bullet(f"{title}: {counts}; after atcfuse {after}")
+        if one["numerics"]:
+            page.detail(f"remark: {one['numerics']}")
+    for one in passes.off:
+        page.bullet(f"{one['name']}: {one['why']}")
+    if passes.idle:
+        page.detail(f"nothing for {', '.join(passes.idle)}", depth=1)
+    page.detail(passes.basis, depth=1)
 
 
 def _kept(page: Page, report: Report) -> None:

@@ -10,6 +10,7 @@ import json
 import sys
 from typing import Any
 
+from atcfuse.rule.model import CHIPS
 from atcfuse.rule.types import ELEMENT_TYPES
 
 Schema = dict[str, Any]
@@ -18,12 +19,12 @@ _NAME = r"^[A-Za-z_]\w{0,79}$"
 
 
 def schema() -> Schema:
-    """The schema of one document of a rule file: a rule or a fragment."""
+    """The schema of one document of a rule file: a rule, a fragment or the description of a pass of ATC."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "atcfuse rule file",
-        "description": "One fusion, or one fragment that rules use. A file may hold several documents.",
-        "oneOf": [_rule(), _fragment()],
+        "description": "One fusion, a fragment that rules use, or a pass of ATC. A file may hold several documents.",
+        "oneOf": [_rule(), _fragment(), _atc()],
         "$defs": {
             "term": _text("a pattern term such as Softmax(logits, axis=-1), scaled(x, by=s), a name or a number"),
             "type": _text("T, float16, T[B,S,H*D], T[...,K], const, const [1] or any"),
@@ -87,6 +88,33 @@ def _rule() -> Schema:
         "examples": _ref("examples"),
     }
     return _object(required, optional, "One fusion.")
+
+
+def _atc() -> Schema:
+    rule = _rule()["properties"]
+    names = {"type": "array", "items": {"type": "string"}}
+    shared = ("types", "inputs", "pattern", "anchor")
+    required = {
+        "atc": {**_text("the rule's name"), "pattern": _NAME},
+        "switch": {**_text("the registered name of the pass, as a fusion switch file has it"), "pattern": _NAME},
+        "summary": _text("what becomes what, in one sentence"),
+        "limits": _text("what of the pass is not described, and why"),
+        "source": _text("what documents the pass"),
+        "chips": {"type": "array", "items": {"enum": list(CHIPS)}, "description": "the chips it is documented for"},
+        **{key: rule[key] for key in shared},
+        "replace": {**_map(_text("GeOperator(inputs, attribute=expression)"), "outputs: call"), "maxProperties": 1},
+    }
+    optional = {
+        "numerics": _text("how the results change, where they do"),
+        "after": {**names, "description": "rules of which the match must take in a result"},
+        "joins": {**names, "description": "rules of which the match may take in results"},
+        "vector_passes": {
+            "type": "integer",
+            "description": "vector instructions an element of the result goes through",
+        },
+        **{key: rule[key] for key in ("opset", "kind", "outputs", "where", "let", "examples")},
+    }
+    return _object(required, optional, "A fusion of ATC itself: estimated, never applied.")
 
 
 def _fragment() -> Schema:

@@ -11,6 +11,9 @@ from atcfuse.expr import Expr
 from atcfuse.rule.terms import Alternative, Condition, Step
 from atcfuse.rule.types import TypeSpec
 
+CHIPS = ("310B", "310P", "910", "910B")
+"""The chips that a pass of ATC may be described for, by the short names of CANN's platform files."""
+
 Level = OneOf["constant", "elementwise", "pattern", "graph"]
 
 
@@ -61,10 +64,30 @@ class Output:
 
 
 @dataclass(frozen=True)
+class AtcPass:
+    """What a rule that describes one of ATC's own passes says beside its pattern.
+
+    `operator` is the GE operator that the pass makes, `chips` are those that the pass is documented for, `source` says
+    by what. `after` names rules of which the match must take in a result, `joins` rules of which it may; no other
+    pass's result is touched. `vector_passes` are the vector instructions that an element of the result goes through,
+    where they are not the sum of the parts. `numerics` tells how results change, "" where they do not.
+    """
+
+    operator: str
+    chips: tuple[str, ...]
+    source: str
+    numerics: str
+    after: tuple[str, ...]
+    joins: tuple[str, ...]
+    vector_passes: int | None
+
+
+@dataclass(frozen=True)
 class Rule:
     """One fusion. `replace` is the call that makes the fused node for the listed outputs.
 
     `anchor` names the step that matching starts from: wherever it occurs, the rule either matches or says why not.
+    A rule with `atc` describes a pass of ATC: it has no kernel and is never applied.
     """
 
     name: str
@@ -88,6 +111,7 @@ class Rule:
     fuses: tuple[Example, ...]
     keeps: tuple[Example, ...]
     span: Span
+    atc: AtcPass | None = None
 
     def step(self, name: str) -> Step | None:
         """The step that makes the named value."""
@@ -96,11 +120,16 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleBook:
-    """All rules in file order and the fragments they use."""
+    """All rules in file order and the fragments they use; `atc` describe ATC's own passes and are never applied."""
 
     rules: tuple[Rule, ...]
     fragments: Mapping[str, Fragment]
+    atc: tuple[Rule, ...] = ()
 
     def rule(self, name: str) -> Rule | None:
         """The rule of that name."""
         return next((r for r in self.rules if r.name == name), None)
+
+    def atc_rule(self, name: str) -> Rule | None:
+        """The rule of that name that describes one of ATC's passes."""
+        return next((r for r in self.atc if r.name == name), None)

@@ -34,6 +34,14 @@ class Switches:
         entries = self.entries.get(kind, {})
         return entries.get(name, entries.get(ALL, True))
 
+    def is_on_in_atc(self, name: str, kind: Kind = "GraphFusion") -> bool:
+        """Whether ATC runs its own pass under this file: as `is_on`, but some passes a file cannot turn off."""
+        return self.is_on(name, kind) or self._kept_on(name)
+
+    def _kept_on(self, name: str) -> bool:
+        exceptional = self.extras.get("ExceptionalPassOfO1Level", ())
+        return name in atc_passes().always_on or (isinstance(exceptional, list) and name in exceptional)
+
     def for_atc(self) -> str:
         """The switches as JSON that ATC accepts: strict ASCII, 4-space indent, names sorted."""
         switch = {kind: self._states(kind) for kind in KINDS}
@@ -68,7 +76,7 @@ def explain_switch(switches: Switches, name: str, kind: Kind = "GraphFusion") ->
         decided = f"{state} by {ALL} in {switches.file}"
     else:
         return f"{state} by default"
-    if state == "off" and name in atc_passes().always_on:
+    if state == "off" and switches.is_on_in_atc(name, kind):
         return f"{decided}, but ATC keeps it on"
     return decided
 

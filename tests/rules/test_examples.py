@@ -13,7 +13,7 @@ from atcfuse.rule_tests import run_examples
 BOOK, KERNELS = tools().book, tools().kernels
 
 
-@pytest.mark.parametrize("rule", [r.name for r in BOOK.rules])
+@pytest.mark.parametrize("rule", [r.name for r in (*BOOK.rules, *BOOK.atc)])
 def test_examples_hold(rule: str) -> None:
     results = run_examples(BOOK, KERNELS, [rule])
     assert [r.message for r in results if not r.ok] == []

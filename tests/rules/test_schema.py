@@ -63,7 +63,7 @@ def test_the_shipped_file_is_fresh() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_shipped_rules_fit(path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-        branch = schema()["oneOf"][0 if "rule" in document else 1]
+        branch = schema()["oneOf"][0 if "rule" in document else 2 if "atc" in document else 1]
         assert problems(document, branch) == []
 
 
@@ -71,6 +71,9 @@ def test_rules_have_the_keys_that_the_loader_reads() -> None:
     rule = schema()["oneOf"][0]
     assert rule["required"] == list(loader._RULE_REQUIRED)
     assert set(rule["properties"]) == {*loader._RULE_REQUIRED, *loader._RULE_OPTIONAL}
+    described = schema()["oneOf"][2]
+    assert sorted(described["required"]) == sorted(loader._ATC_REQUIRED)
+    assert set(described["properties"]) == {*loader._ATC_REQUIRED, *loader._ATC_OPTIONAL}
 
 
 @pytest.mark.parametrize("key", sorted(schema()["oneOf"][1]["properties"]))

@@ -199,11 +199,13 @@ def test_mistakes_in_a_file_have_a_line(tmp_path: Path, text: str) -> None:
 def test_layers_that_are_alike_are_costed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from atcfuse import decide
 
-    calls = []
+    calls, against = [], []
     real = decide.fusion_cost
     monkeypatch.setattr(decide, "fusion_cost", lambda *args: calls.append(1) or real(*args))
+    monkeypatch.setattr(decide, "saved_against", lambda *args: against.append(1) or {})
     report = run("gpt2_ts14_fp32_dynamic.onnx")
     assert len(report["fusions"]) > len(calls)
+    assert len(report["fusions"]) > len(against) > 0
     kinds = {(f["op"], str(f["tiling"]), str(f["time_us_saved"])) for f in report["fusions"]}
     assert len(calls) >= len(kinds)
 

@@ -40,7 +40,7 @@ def empty() -> dict[str, Any]:
 # ---------------------------------------------------------------- golden
 
 
-@pytest.mark.parametrize("name", ["bert", "empty"])
+@pytest.mark.parametrize("name", ["bert", "empty", "atc"])
 def test_renderings_are_as_reviewed(name, golden):
     report = load(name)
     golden(f"report/{name}.txt", to_text(report, 80))
@@ -298,9 +298,12 @@ def test_kept_places_are_counted_and_the_first_named(bert):
 
 def test_figures_after_atc_get_a_column_once_there_are_any(bert):
     assert "after ATC" not in to_text(bert) + to_markdown(bert)
-    bert["summary"]["launches_after_atc"] = 48
-    assert "| launches | 62 | 48 | 34 | -45.2% |" in to_markdown(bert)
-    assert re.search(r"before +after ATC +after", to_text(bert))
+    bert["summary"].update(launches_after_atc=48, launches_after_both=30)
+    assert "| launches | 62 | 48 | 30 | -37.5% |" in to_markdown(bert)
+    assert "| nodes | 131 | - | 75 | -42.7% |" in to_markdown(bert)
+    assert re.search(r"as exported +after ATC +after atcfuse \+ ATC +change", to_text(bert))
+    assert "launches 62 → 48 with ATC → 30 with atcfuse too (-37.5%)" in to_line(bert)
+    assert "hands over has 34 launches" in " ".join(to_text(bert).split())
 
 
 def test_ranges_of_time_are_shown(bert):

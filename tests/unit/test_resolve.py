@@ -91,7 +91,7 @@ def test_every_combinator_and_function_is_implemented_and_every_fragment_used() 
     from atcfuse.match.builtins import BUILTINS
 
     assert set(BUILTINS) == COMBINATORS
-    steps = [s.term for r in BOOK.rules for s in (*r.steps, *r.context)]
+    steps = [s.term for r in (*BOOK.rules, *BOOK.atc) for s in (*r.steps, *r.context)]
     parts = [(f.name, a) for f in BOOK.fragments.values() for a in f.alternatives]
     inside = [(name, t) for name, a in parts for t in (a.result, *(s.term for s in a.steps))]
     called = {t.head for term in steps for t in subterms(term) if isinstance(t, Call)}

@@ -11,7 +11,7 @@ from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.store import load
 from atcfuse.graph.traffic import Sizes, kinds, measure
-from atcfuse.graph.work import OpWork, Product, cast_work, transdata_work, work_of, works_of
+from atcfuse.graph.work import NodeWorks, OpWork, Product, cast_work, transdata_work, work_of, works_of
 
 SAMPLES = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))
 
@@ -121,7 +121,7 @@ def test_launches_and_bytes_are_those_of_the_traffic_count(path: Path) -> None:
     model = Model(load(path), path)
     infer(model)
     counted = measure(model.main, Sizes({}))
-    found = works_of(model.main, Sizes({}))
+    found = works_of(model.main, NodeWorks(Sizes({})))
     assert sum(work.launches for work in found) == counted.launches
     assert sum(work.tensor_bytes for work in found) == counted.ddr_bytes
 
@@ -135,4 +135,4 @@ def test_of_an_if_the_costlier_branch_counts() -> None:
     }"""
     model = Model(onnx.parser.parse_model(text))
     infer(model)
-    assert [work.op for work in works_of(model.main, Sizes({})) if work.launches] == ["Exp", "Relu"]
+    assert [work.op for work in works_of(model.main, NodeWorks(Sizes({}))) if work.launches] == ["Exp", "Relu"]

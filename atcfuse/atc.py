@@ -1,0 +1,231 @@
+"""What ATC makes of a graph by itself: its own documented fusions, estimated and never applied.
+
+Rules in `rules/atc/` describe passes of ATC in the rule language. Here they are matched in the order in which their
+results build on each other; a match that overlaps an earlier one is left out unless its rule says that it takes such
+results in. Nodes that one pass or several make one operator of are one launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from atcfuse.device import Device
+from atcfuse.graph.index import Scope
+from atcfuse.graph.merged import merged_work
+from atcfuse.graph.traffic import Kind, KindsOf
+from atcfuse.graph.work import NodeWorks, OpWork
+from atcfuse.match.find import RuleFinder
+from atcfuse.rule.model import AtcPass, Rule, RuleBook
+from atcfuse.switches import Switches
+
+_CHIP = re.compile(r"Ascend(910B|310P|310B|910)(?:\d|A|Pro|Premium|$)", re.IGNORECASE)
+
+
+def chip_of(device: Device) -> str | None:
+    """The chip as rules about ATC name it, None where nothing is known of ATC's passes there."""
+    found = _CHIP.match(device.name)
+    return found[1].upper() if found else device.family
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The described passes that ATC has on a chip, in running order, and which of them the switches leave on."""
+
+    rules: tuple[Rule, ...]
+    on: frozenset[str]
+
+    @property
+    def running(self) -> list[Rule]:
+        """The rules of passes that are on."""
+        return [rule for rule in self.rules if rule.name in self.on]
+
+
+def passes(book: RuleBook, switches: Switches, chip: str | None) -> Passes | None:
+    """The passes on a chip under a switch file, None where none is described for it."""
+    rules = tuple(rule for rule in in_order(book.atc) if chip in described(rule).chips)
+    if not rules:
+        return None
+    on = frozenset(rule.name for rule in rules if switches.is_on_in_atc(rule.switch, rule.switch_kind))
+    return Passes(rules, on)
+
+
+def described(rule: Rule) -> AtcPass:
+    """What a rule about a pass of ATC says beside its pattern."""
+    assert rule.atc is not None
+    return rule.atc
+
+
+def in_order(rules: Iterable[Rule]) -> list[Rule]:
+    """Rules of graph passes first, each after those whose results it takes in, else in file order."""
+    by_name = {rule.name: rule for rule in sorted(rules, key=lambda rule: rule.switch_kind != "GraphFusion")}
+    done: dict[str, Rule] = {}
+    entered: set[str] = set()
+
+    def enter(rule: Rule) -> None:
+        if rule.name in entered:
+            return
+        entered.add(rule.name)
+        for name in (*described(rule).after, *described(rule).joins):
+            if name in by_name:
+                enter(by_name[name])
+        done[rule.name] = rule
+
+    for rule in by_name.values():
+        enter(rule)
+    return list(done.values())
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that ATC makes one operator of. `rule` describes the last pass that took part, `applied` are all of them in
+    turn by the names of their rules, each with the launches it saves.
+    """
+
+    rule: Rule
+    members: frozenset[int]
+    applied: tuple[tuple[str, int], ...]
+
+
+class _Run:
+    """The passes over one scope one after another."""
+
+    def __init__(self, finder: RuleFinder, kinds: Mapping[int, Kind], given: Iterable[Group]) -> None:
+        self.finder, self.kinds = finder, kinds
+        self.groups = dict(enumerate(given))
+        self._owner = {i: number for number, group in self.groups.items() for i in group.members}
+        self._next = len(self.groups)
+
+    def apply(self, rule: Rule) -> None:
+        """One pass: every match that saves a launch and overlaps only what the pass takes in."""
+        for match in self.finder.find(rule, lambda node: self._is_taken(rule, node.index))[0]:
+            touched = {self._owner[i] for i in match.members if i in self._owner}
+            if not _may_take(rule, [self.groups[t].rule.name for t in touched]):
+                continue
+            free = sum(self.kinds[i] == "launch" for i in match.members if i not in self._owner)
+            saved = free + len(touched) - 1
+            if saved > 0:
+                self._join(rule, match.members, touched, saved)
+
+    def _is_taken(self, rule: Rule, index: int) -> bool:
+        """Whether a node belongs to an operator that the pass does not take in."""
+        owner = self._owner.get(index)
+        return owner is not None and self.groups[owner].rule.name not in _taken_in(rule)
+
+    def _join(self, rule: Rule, members: frozenset[int], touched: set[int], saved: int) -> None:
+        parts = [self.groups.pop(t) for t in sorted(touched)]
+        history = tuple(entry for part in parts for entry in part.applied)
+        together = members.union(*(part.members for part in parts))
+        self.groups[self._next] = Group(rule, together, (*history, (rule.name, saved)))
+        self._owner.update(dict.fromkeys(together, self._next))
+        self._next += 1
+
+
+def fused_by_atc(
+    finder: RuleFinder, rules: Sequence[Rule], kinds: Mapping[int, Kind], given: Iterable[Group] = ()
+) -> list[Group]:
+    """What the passes make of a scope; `given` are groups in it that are known already."""
+    run = _Run(finder, kinds, given)
+    opset = finder.scope.model.opset
+    for rule in rules:
+        if rule.opset[0] <= opset <= rule.opset[1] and finder.may_match(rule):
+            run.apply(rule)
+    return list(run.groups.values())
+
+
+def _taken_in(rule: Rule) -> set[str]:
+    atc = described(rule)
+    return {*atc.after, *atc.joins}
+
+
+def _may_take(rule: Rule, touched: Sequence[str]) -> bool:
+    """Whether the results of other passes that a match overlaps are such as its pass works on."""
+    after = described(rule).after
+    if after and not set(after) & set(touched):
+        return False
+    return set(touched) <= _taken_in(rule)
+
+
+class Estimate:
+    """ATC's passes over the graphs of one run. A scope is looked at while it is as it was indexed."""
+
+    def __init__(self, found: Passes, works: NodeWorks, kinds_of: KindsOf) -> None:
+        self.passes, self._nodes, self._kinds_of = found, works, kinds_of
+        self._groups: dict[int, tuple[Scope, list[Group]]] = {}
+        self._latest: dict[str, Scope] = {}
+        self._works: dict[int, dict[int, OpWork]] = {}
+        self._of_node: dict[int, dict[int, Group]] = {}
+
+    def knows(self, scope: Scope) -> bool:
+        """Whether the scope was looked at."""
+        return id(scope) in self._groups
+
+    def look(self, finder: RuleFinder) -> None:
+        """Runs the passes over the finder's scope; what its fragments found is shared with other rules.
+
+        Of a scope that was looked at before it was changed, operators that nothing touched are known already.
+        """
+        scope = finder.scope
+        if self.knows(scope):
+            return
+        before = self._latest.get(scope.path)
+        known = [] if before is None else _surviving(before, scope, self._groups[id(before)][1])
+        found = fused_by_atc(finder, self.passes.running, self._kinds_of(scope), known)
+        self._groups[id(scope)] = scope, found
+        self._latest[scope.path] = scope
+
+    def works(self, scope: Scope) -> Mapping[int, OpWork]:
+        """The work of every node of a scope that was looked at; that of its launch where ATC fused it into one."""
+        key = id(scope)
+        if key not in self._works:
+            single = self._nodes(scope)
+            together = dict(single)
+            for group in self._groups[key][1]:
+                atc = described(group.rule)
+                work = merged_work(scope, group.members, single, atc.operator, atc.vector_passes)
+                together.update(dict.fromkeys(group.members, work))
+            self._works[key] = together
+        return self._works[key]
+
+    def region(self, scope: Scope, members: frozenset[int]) -> tuple[list[OpWork], list[OpWork]]:
+        """The launches that ATC makes of some nodes, and the nodes that they leave behind when those are taken out.
+
+        A launch that takes in nodes outside too is listed whole; the outside ones run one by one without it.
+        """
+        works, single, groups = self.works(scope), self._nodes(scope), self._owners(scope)
+        launches = {id(works[i]): works[i] for i in _in_order(scope, members) if works[i].launches}
+        left = {i for m in members if m in groups for i in groups[m].members if i not in members}
+        return list(launches.values()), [single[i] for i in _in_order(scope, left) if single[i].launches]
+
+    def _owners(self, scope: Scope) -> Mapping[int, Group]:
+        key = id(scope)
+        if key not in self._of_node:
+            self._of_node[key] = {i: group for group in self._groups[key][1] for i in group.members}
+        return self._of_node[key]
+
+    def counts(self, scopes: Iterable[Scope]) -> dict[str, tuple[int, int]]:
+        """By rule: how often its pass acts in these scopes, and the launches that saves."""
+        totals = {rule.name: (0, 0) for rule in self.passes.rules}
+        for scope in scopes:
+            for name, saved in (entry for group in self._groups[id(scope)][1] for entry in group.applied):
+                times, before = totals[name]
+                totals[name] = times + 1, before + saved
+        return totals
+
+
+def _in_order(scope: Scope, members: Iterable[int]) -> list[int]:
+    return sorted(members, key=lambda i: scope.positions[i])
+
+
+def _surviving(before: Scope, now: Scope, groups: Iterable[Group]) -> list[Group]:
+    """The groups of a scope all of whose nodes are still there after a change, by their new indices.
+
+    What they make inside nobody else read before, so nobody does now.
+    """
+    found = []
+    for group in groups:
+        nodes = [(before.nodes[i], now.producers.get(before.nodes[i].outputs[0])) for i in group.members]
+        if all(new is not None and (old.op, old.inputs) == (new.op, new.inputs) for old, new in nodes):
+            found.append(replace(group, members=frozenset(new.index for _, new in nodes if new is not None)))
+    return found
