@@ -12,7 +12,7 @@ import atcfuse
 from atcfuse.cost.model import as_list
 from atcfuse.decide import Pricer
 from atcfuse.diagnostics import Diagnostic
-from atcfuse.estimate import ModelCost, model_cost
+from atcfuse.estimate import ModelCost, model_cost, planned_share
 from atcfuse.graph.index import Model
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes, Traffic, element_bits, kinds, measure, node_bytes
 from atcfuse.hints import hint_for
@@ -155,7 +155,8 @@ def _basis(tools: Toolbox) -> dict[str, str]:
         "leaves them",
         "gm_bytes": "computed from shapes and tilings: all traffic at global memory, with repeated reads and workspace",
         "kernel_bytes": "computed from the kernel's tiling; the twin counts the same",
-        "on_chip": "computed from the kernel's tiling; the twin counts the same",
+        "on_chip": f"computed from the kernel's tiling within {planned_share(device, tools.options):.0%} of UB and L1, "
+        f"tile level {tools.options.tile_level}; the twin counts the same",
         "l2_miss_bytes": f"estimated: what of gm_bytes passes {device.l2:,} bytes of L2, least recently used out first",
         "time_us": f"estimated with the rates and overheads of {soc}; low and high of its ranges",
         "launch_us": f"{device.launch_us} µs; {device.origin('launch_us')}",

@@ -18,7 +18,7 @@ from atcfuse.graph.infer import infer
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.precision import DEFAULT_MODE, compute_type
 from atcfuse.project import ProjectKernel, render_project
-from atcfuse.tiling import DEFAULT_OCCUPANCY
+from atcfuse.tiling import Platform
 from atcfuse.vectors import vector_files
 
 if TYPE_CHECKING:
@@ -68,11 +68,12 @@ def model_project(
     specs: Mapping[str, KernelSpec],
     soc: str,
     precision_mode: str = DEFAULT_MODE,
-    occupancy: float = DEFAULT_OCCUPANCY,
+    chip: Platform | None = None,
 ) -> Project:
     """The operator project for a model of dialect `atc` or `portable`; fused nodes without a kernel are warned of.
 
-    `path` locates external data. Raises what `node_kernels` and `kernel_files` raise.
+    `path` locates external data, `chip` is what the kernels' tilings plan for, see `project.render_project`. Raises
+    what `node_kernels` and `kernel_files` raise.
     """
     index = Model(model, path)
     fused = {f"{DOMAIN}::{spec.op}" for spec in specs.values()}
@@ -80,7 +81,7 @@ def model_project(
         return Project({}, 0)
     infer(index)
     nodes = node_kernels(index, specs, soc, precision_mode)
-    return Project(kernel_files(nodes, index.opset, soc, precision_mode, occupancy), len(nodes), _missing(nodes, soc))
+    return Project(kernel_files(nodes, index.opset, soc, precision_mode, chip), len(nodes), _missing(nodes, soc))
 
 
 def _missing(nodes: Sequence[NodeKernel], soc: str) -> tuple[Diagnostic, ...]:
@@ -154,7 +155,7 @@ def kernel_files(
     opset: int,
     soc: str,
     precision_mode: str = DEFAULT_MODE,
-    occupancy: float = DEFAULT_OCCUPANCY,
+    chip: Platform | None = None,
 ) -> dict[str, str | bytes]:
     """The operator project of these nodes, by path; empty where none of them has a kernel.
 
@@ -166,7 +167,7 @@ def kernel_files(
         return {}
     files: dict[str, str | bytes] = {MARKER: "Written by atcfuse, and replaced as a whole when it writes again.\n"}
     named = [ProjectKernel(kernel, node.op) for node, kernel in kernels]
-    files |= render_project(named, soc, precision_mode, occupancy)
+    files |= render_project(named, soc, precision_mode, chip)
     for node, kernel in kernels:
         files |= {
             f"tests/{kernel.op_type}/{name}": data

@@ -37,7 +37,7 @@ class Pricer:
     """
 
     def __init__(self, device: Device, options: Options, sizes: Sizes) -> None:
-        self.kernels = Kernels(device, options.precision_mode, options.occupancy)
+        self.kernels = Kernels(device, options)
         self._device, self._options, self._sizes = device, options, sizes
         self._policy = Policy(options.min_saving_us, options.occupancy, options.keep_fp32)
         self.kinds_of: KindsOf = Remembered()

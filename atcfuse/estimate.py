@@ -22,7 +22,17 @@ from atcfuse.graph.traffic import KindsOf, Sizes
 from atcfuse.graph.work import OpWork, Product, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
-from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, platform
+from atcfuse.options import Options
+from atcfuse.planner import (
+    TILE_ROWS,
+    KernelWork,
+    ProductPlan,
+    no_kernels,
+    plan_attention,
+    plan_norm,
+    plan_product,
+    platform,
+)
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
 from atcfuse.tiling import Platform, family_of, layer_norm_qkv
 
@@ -46,14 +56,24 @@ def built_for(soc: str) -> str:
     return build_name(load_device(soc))
 
 
-class Kernels:
-    """The generated kernels of one run on one chip, under one precision mode and bound of on-chip memory."""
+def planned_chip(device: Device, options: Options) -> Platform:
+    """The chip as the tilings of a run's kernels see it: within the occupancy, with the tiles that were asked for."""
+    return platform(replace(device, tile_rows=TILE_ROWS[options.tile_level]), planned_share(device, options))
 
-    def __init__(self, device: Device, precision_mode: str, occupancy: float | None = None) -> None:
-        self.device = device
-        self.narrow = narrows(precision_mode)
-        self._mode = precision_mode
-        self._occupancy = device.occupancy if occupancy is None else occupancy
+
+def planned_share(device: Device, options: Options) -> float:
+    """The share of UB and L1 that kernels of a run may hold."""
+    return device.occupancy if options.occupancy is None else options.occupancy
+
+
+class Kernels:
+    """The generated kernels of one run on one chip, under the options' precision mode, occupancy and tile level."""
+
+    def __init__(self, device: Device, options: Options) -> None:
+        self.device = replace(device, tile_rows=TILE_ROWS[options.tile_level])
+        self.narrow = narrows(options.precision_mode)
+        self._mode = options.precision_mode
+        self._occupancy = planned_share(device, options)
         self._rendered: dict[_Key, tuple[GeneratedKernel, Mapping[str, int]]] = {}
         self._planned: dict[_Key, KernelWork | Refusal] = {}
         self._refused: dict[_Key, Refusal | None] = {}

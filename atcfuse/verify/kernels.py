@@ -20,7 +20,7 @@ from atcfuse.graph.single import tap
 from atcfuse.kernel import KernelSpec
 from atcfuse.precision import DEFAULT_MODE
 from atcfuse.reference import bfloat16_values
-from atcfuse.tiling import planned_platform
+from atcfuse.tiling import Platform, planned_platform
 from atcfuse.twin import TwinResult, find_compiler, run_kernel
 from atcfuse.vectors import encode, signature_model
 from atcfuse.verify.compare import OutputError, Tolerance, compare_arrays
@@ -84,14 +84,16 @@ def run_kernels(
     *,
     soc: str,
     precision_mode: str = DEFAULT_MODE,
+    chip: Platform | None = None,
     inputs: Mapping[str, Array] | None = None,
     node: str | None = None,
     cache: Path | None = None,
 ) -> KernelRuns:
     """Runs every fused node of a portable model (or the one called `node`); the model is changed.
 
-    `path` locates external data, `inputs` are made up where none are given, `cache` keeps compiled kernels. A kernel is
-    held against onnxruntime on the same operands, rounded to the element types that the precision mode leaves them.
+    `path` locates external data, `inputs` are made up where none are given, `cache` keeps compiled kernels, `chip` is
+    what tilings plan for, the family's usual chip kept to its usual bound if not given. A kernel is held against
+    onnxruntime on the same operands, rounded to the element types that the precision mode leaves them.
     Raises AtcfuseError: ATF700 no C++ compiler, ATF736 no fused node; UsageError ATF737 for an unknown `node`; what the
     twin finds wrong with a kernel is in the result.
     """
@@ -103,7 +105,7 @@ def run_kernels(
     interface = read_interface(model)
     feeds = _feeds(model, path.parent, interface, inputs) if runnable else []
     taps = tap(index, (value for n in runnable for value in n.inputs.values()))
-    twin = _Twin(index.opset, cache)
+    twin = _Twin(index.opset, chip, cache)
     runs = [
         twin.run(n, feed, {operand: values[taps[value]] for operand, value in n.inputs.items()})
         for feed, values in _activations(model, path.parent, interface, feeds)
@@ -175,8 +177,8 @@ def _not_run(failure: RuntimeFailure) -> Diagnostic:
 class _Twin:
     """Runs nodes in the twin and in onnxruntime; one session of each operator is kept."""
 
-    def __init__(self, opset: int, cache: Path | None) -> None:
-        self._opset, self._cache = opset, cache
+    def __init__(self, opset: int, chip: Platform | None, cache: Path | None) -> None:
+        self._opset, self._chip, self._cache = opset, chip, cache
         self._sessions: dict[str, tuple[Session, Interface]] = {}
 
     def run(self, node: NodeKernel, feed: str, values: Mapping[str, Value]) -> KernelRun:
@@ -186,7 +188,7 @@ class _Twin:
         dtypes = kernel.signature.dtypes
         inputs = {name: encode(np.asarray(value), dtypes[name]) for name, value in values.items()}
         try:
-            chip = planned_platform(kernel.signature.family)
+            chip = self._chip or planned_platform(kernel.signature.family)
             result = run_kernel(kernel, inputs, platform=chip, cache=self._cache)
         except AtcfuseError as e:
             return KernelRun(node.node, kernel, feed, failure=e.diagnostics[0])
