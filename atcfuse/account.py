@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import atcfuse
 from atcfuse.cost.model import as_list
 from atcfuse.decide import Pricer
+from atcfuse.device import Device
 from atcfuse.diagnostics import Diagnostic
-from atcfuse.estimate import ModelCost, model_cost, planned_share
+from atcfuse.estimate import ModelCost, model_cost, narrows, planned_share
 from atcfuse.graph.index import Model
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes, Traffic, element_bits, kinds, measure, node_bytes
 from atcfuse.hints import hint_for
@@ -138,6 +139,7 @@ def _costs(cost: ModelCost | None, side: str) -> dict[str, Any]:
         f"gm_bytes_{side}": cost.gm_bytes,
         f"l2_miss_bytes_{side}": cost.ddr_bytes,
         f"workspace_footprint_{side}": cost.workspace_footprint,
+        f"conversions_{side}": cost.conversions,
         f"time_us_{side}": None if cost.time_us is None else as_list(cost.time_us),
     }
 
@@ -157,10 +159,20 @@ def _basis(tools: Toolbox) -> dict[str, str]:
         "kernel_bytes": "computed from the kernel's tiling; the twin counts the same",
         "on_chip": f"computed from the kernel's tiling within {planned_share(device, tools.options):.0%} of UB and L1, "
         f"tile level {tools.options.tile_level}; the twin counts the same",
+        "conversions": _conversions(device, mode),
         "l2_miss_bytes": f"estimated: what of gm_bytes passes {device.l2:,} bytes of L2, least recently used out first",
         "time_us": f"estimated with the rates and overheads of {soc}; low and high of its ranges",
         "launch_us": f"{device.launch_us} µs; {device.origin('launch_us')}",
     }
+
+
+def _conversions(device: Device, mode: str) -> str:
+    """What launches that are no nodes are counted."""
+    found = ["casts at the model's float32 inputs and outputs"] if narrows(mode) else []
+    found += ["changes of layout around unfused products"] if device.cube_layout == "fractal" else []
+    if not found:
+        return "none on this chip in this precision mode"
+    return f"estimated: {' and '.join(found)}. In gm_bytes, l2_miss_bytes and time_us, in no other figure"
 
 
 def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[str, Any]:

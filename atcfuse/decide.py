@@ -15,7 +15,7 @@ from atcfuse.device import Device
 from atcfuse.estimate import Kernels, kernel_dict
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes
-from atcfuse.graph.work import OpWork, work_of
+from atcfuse.graph.work import OpWork, transdata_work, work_of
 from atcfuse.keep_nodes import KeepNodes
 from atcfuse.match.find import Match
 from atcfuse.match.values import Refusal
@@ -90,15 +90,36 @@ class Pricer:
     def _worked_out(self, fusion: Fusion) -> FusionCost | Refusal:
         scope, match = fusion.match.scope, fusion.match
         shapes = self._shapes(fusion)
-        key = (fusion.signature.overload, tuple(shapes.items()), *self._alike(match))
+        handed = self._made_fractal(fusion)
+        numbers = tuple(i for i, value in enumerate(fusion.inputs) if value in handed)
+        key = (fusion.signature.overload, tuple(shapes.items()), numbers, *_open_dims(fusion), *self._alike(match))
         if key not in self._costs:
             work = self.kernels.work(fusion.spec, fusion.attributes, self._types(fusion), shapes)
-            self._costs[key] = (
-                work
-                if isinstance(work, Refusal)
-                else fusion_cost(list(self._unfused(scope, match)), work, self._device, match.outputs)
-            )
+            if not isinstance(work, Refusal):
+                around = tuple(transdata_work(value, size) for value, size in handed.items())
+                work = replace(work, around=around, static_dims=tuple(_open_dims(fusion)))
+                unfused = list(self._unfused(scope, match))
+                self._costs[key] = fusion_cost(unfused, work, self._device, match.outputs)
+            else:
+                self._costs[key] = work
         return self._costs[key]
+
+    def _made_fractal(self, fusion: Fusion) -> dict[str, int]:
+        """Inputs that a product outside made, in bytes, where products have a layout of their own.
+
+        As it stands a product of the fusion may read them as they lie; the kernel takes ND.
+        """
+        if self._device.cube_layout != "fractal":
+            return {}
+        scope, members = fusion.match.scope, fusion.match.members
+        found = {}
+        for value in (v for v in fusion.inputs if isinstance(v, str)):
+            maker = scope.producers.get(value)
+            if maker is not None and maker.index not in members:
+                work = work_of(scope, maker, self._sizes, self.kinds_of(scope)[maker.index], self.kernels.narrow)
+                if work.product is not None:
+                    found[str(value)] = work.writes[value]
+        return found
 
     def _unfused(self, scope: Scope, match: Match) -> Iterator[OpWork]:
         """The work of a match's nodes in execution order."""
@@ -131,6 +152,16 @@ class Pricer:
         }
 
 
+def _open_dims(fusion: Fusion) -> Iterator[str]:
+    """Symbolic dims of inputs that the kernel's declaration wants to be numbers."""
+    given = {o.name: v for o, v in zip(fusion.spec.inputs, fusion.inputs, strict=False) if v is not None}
+    for name, axes in fusion.spec.static:
+        shape = operand_shape(fusion.match.scope, given[name]) if name in given else ()
+        for axis in axes:
+            if -len(shape) <= axis < len(shape) and not isinstance(shape[axis], int):
+                yield f"axis {axis} of {name} ({shape[axis]})"
+
+
 def _members(match: Match) -> list[Node]:
     scope = match.scope
     return [scope.nodes[i] for i in sorted(match.members, key=lambda i: scope.positions[i])]
@@ -151,6 +182,7 @@ def cost_dict(cost: FusionCost) -> dict[str, Any]:
     before, after = cost.before, cost.after
     return {
         "ddr_bytes_saved": before.tensor_bytes - after.ddr_bytes,
+        "conversions_saved": cost.conversions_saved,
         "time_us_saved": as_list(cost.saved_us),
         "time_us_before": as_list(before.time_us),
         "time_us_after": as_list(after.time_us),

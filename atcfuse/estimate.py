@@ -6,7 +6,7 @@ worked out like a fresh one. Equal kernels are rendered once, equal launches pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +14,13 @@ from atcfuse.codegen import GeneratedKernel, Signature, output_names, refusal_of
 from atcfuse.codegen import attention as attention_code
 from atcfuse.codegen.registry import GENERATORS
 from atcfuse.cost import api_calls, handovers
+from atcfuse.cost.conversions import with_layout_changes
 from atcfuse.cost.memory import Moved, moved_by, moved_by_kernel
 from atcfuse.cost.stages import fused_stage, unfused_stage
 from atcfuse.device import Device, Range, load_device
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.traffic import KindsOf, Sizes
-from atcfuse.graph.work import OpWork, Product, works_of
+from atcfuse.graph.traffic import KindsOf, Sizes, value_bytes
+from atcfuse.graph.work import OpWork, Product, cast_work, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
 from atcfuse.options import Options
@@ -180,13 +181,16 @@ def kernel_dict(work: KernelWork, device: Device) -> dict[str, Any]:
 class ModelCost:
     """A whole model on a chip. `tensor_bytes` has every operator read its inputs and write its outputs once, fused ones
     what L2 does not serve them; `gm_bytes` is all traffic at global memory, `ddr_bytes` what of it passes L2.
-    `time_us` is None where the model has a fused node that no kernel is known for.
+    `conversions` are casts at the boundary of a model that runs in another element type and changes of layout around
+    unfused products: launches that are no nodes, in `gm_bytes`, `ddr_bytes` and `time_us` only. `time_us` is None where
+    the model has a fused node that no kernel is known for.
     """
 
     tensor_bytes: int
     gm_bytes: int
     ddr_bytes: int
     workspace_footprint: int
+    conversions: int
     time_us: Range | None
 
 
@@ -195,7 +199,30 @@ def model_cost(
 ) -> ModelCost:
     """The cost of a model's main graph and the bodies in it, launch after launch through one L2."""
     works = [w for w in works_of(scope, sizes, kernels.narrow, kinds_of) if w.launches]
+    if kernels.narrow:
+        works = [*_casts_in(scope, sizes), *works, *_casts_out(scope, sizes)]
+    if kernels.device.cube_layout == "fractal":
+        works = with_layout_changes(works, scope.outputs)
     return _Model(kernels.device).cost(works, _fused(scope, kernels, specs, sizes))
+
+
+def _casts_in(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:
+    """The casts that ATC puts behind the float32 inputs of a model that runs in float16."""
+    for name in scope.inputs:
+        if name not in scope.tensors and scope.fact(name).dtype == FLOAT32 and name in scope.consumers:
+            elements = _elements(scope, name, sizes)
+            yield replace(cast_work(f"{name}/given", elements, 4, 2), writes={name: elements * 2})
+
+
+def _casts_out(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:
+    """The casts before its float32 outputs."""
+    for name in sorted(scope.outputs):
+        if scope.fact(name).dtype == FLOAT32 and name in scope.producers:
+            yield cast_work(name, _elements(scope, name, sizes), 2, 4)
+
+
+def _elements(scope: Scope, name: str, sizes: Sizes) -> int:
+    return value_bytes(scope, name, sizes, set()) // 4
 
 
 def narrows(mode: str) -> bool:
@@ -246,10 +273,12 @@ class _Model:
             tensor_bytes=sum(
                 w.tensor_bytes if k is None else moved_by_kernel(k, self._device.l2).ddr
                 for w, k in zip(works, kernels, strict=True)
+                if not w.added
             ),
             gm_bytes=sum(m.gm_read + m.gm_written for m in moved),
             ddr_bytes=sum(m.ddr for m in moved),
             workspace_footprint=max((k.workspace_footprint for k in kernels if k is not None), default=0),
+            conversions=sum(w.added for w in works),
             time_us=Range(low, high) if known else None,
         )
 
