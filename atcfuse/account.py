@@ -80,7 +80,7 @@ def document(
         {**_fusion(f, n, start.sizes, kinds_of), **(pricer.describe(f, tools.stages) if pricer else {})}
         for f, n in findings.fusions
     ]
-    fusions += _earlier(model, {n for _, n in findings.fusions})
+    fusions += _earlier(model, {n for _, n in findings.fusions}, tools, pricer)
     effects: dict[str, int] = {}
     for fusion, _ in findings.fusions:
         effects[fusion.match.rule.name] = effects.get(fusion.match.rule.name, 0) + 1
@@ -197,13 +197,15 @@ def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[
     }
 
 
-def _earlier(model: Model, fresh: set[str]) -> list[dict[str, Any]]:
+def _earlier(model: Model, fresh: set[str], tools: Toolbox, pricer: Pricer | None) -> list[dict[str, Any]]:
     """Fused nodes that an earlier run made, as far as they themselves tell."""
+    by_op = {f"{DOMAIN}::{spec.op}": spec for spec in tools.kernels.values()}
     found = []
     for scope in model.scopes():
         for node in scope.nodes:
             if not node.op.startswith(f"{DOMAIN}::") or node.proto.name in fresh:
                 continue
+            spec = by_op.get(node.op)
             origin = {p.key: p.value for p in node.proto.metadata_props}
             written = {k: v for k, v in node.attributes.items() if not k.endswith("_hex")}
             found.append(
@@ -218,6 +220,7 @@ def _earlier(model: Model, fresh: set[str]) -> list[dict[str, Any]]:
                     "ddr_bytes_saved": None,
                     "diagnostics": [],
                     "earlier": True,
+                    **(pricer.describe_node(scope, node, spec, tools.stages) if pricer and spec else {}),
                 }
             )
     return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atcfuse.codegen import GeneratedKernel, output_names, refusal_of, render_kernel
+from atcfuse.codegen import GeneratedKernel, fused_node, refusal_of, render_kernel
 from atcfuse.codegen.signature import AttributeValue
 from atcfuse.diagnostics import Diagnostic, warning
 from atcfuse.graph.index import Model, Node, Scope
@@ -24,8 +24,6 @@ from atcfuse.vectors import vector_files
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-EXACT = "_hex"
-"""Ending of the string attributes that carry a float exactly past ATC's parser; kernels never see them."""
 MARKER = ".atcfuse"
 """The file by which a folder of ours is known again."""
 EXECUTABLE = ("build.sh",)
@@ -117,22 +115,19 @@ def node_kernels(
 def _node_kernel(
     scope: Scope, node: Node, spec: KernelSpec, soc: str, mode: str, made: dict[Any, GeneratedKernel | str]
 ) -> NodeKernel:
-    attributes = {name: value for name, value in node.attributes.items() if not name.endswith(EXACT)}
-    inputs = {o.name: value for o, value in zip(spec.inputs, node.inputs, strict=False) if value}
-    named = output_names(spec, attributes, len(node.outputs))
-    outputs = dict(zip(named, node.outputs, strict=False))
-    dtypes = {name: compute_type(scope.fact(value).dtype, mode) for name, value in {**inputs, **outputs}.items()}
+    seen = fused_node(node, spec)
+    dtypes = {name: compute_type(scope.fact(value).dtype, mode) for name, value in seen.values.items()}
     unknown = [name for name, dtype in dtypes.items() if not dtype]
     if unknown:
         result: GeneratedKernel | str = f"the element type of {unknown[0]} is not known"
     else:
-        key = (spec.op, tuple(sorted(attributes.items())), tuple(dtypes.items()))
+        key = (spec.op, tuple(sorted(seen.attributes.items())), tuple(dtypes.items()))
         if key not in made:
-            made[key] = _render(spec, attributes, dtypes, soc)
+            made[key] = _render(spec, seen.attributes, dtypes, soc)
         result = made[key]
     kernel, refusal = (None, result) if isinstance(result, str) else (result, None)
     nested = scope.parent is not None
-    return NodeKernel(node.name, spec.op, kernel, refusal, inputs, outputs, node.attributes, nested)
+    return NodeKernel(node.name, spec.op, kernel, refusal, seen.inputs, seen.outputs, node.attributes, nested)
 
 
 def _render(

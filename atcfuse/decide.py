@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from atcfuse.cost import FusionCost, Policy, decide, fusion_cost
+from atcfuse.cost import FusionCost, Policy, decide, fused_cost, fusion_cost
 from atcfuse.cost.model import as_list
 from atcfuse.device import Device
 from atcfuse.estimate import Kernels, kernel_dict
@@ -17,6 +17,7 @@ from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes
 from atcfuse.graph.work import OpWork, transdata_work, work_of
 from atcfuse.keep_nodes import KeepNodes
+from atcfuse.kernel import KernelSpec
 from atcfuse.match.find import Match
 from atcfuse.match.values import Refusal
 from atcfuse.options import Options
@@ -81,6 +82,20 @@ class Pricer:
         name = self.kernels.name(fusion.spec, fusion.attributes, self._types(fusion))
         found = {"kernel": name, **kernel_dict(cost.kernel, self._device), **cost_dict(cost)}
         return {**found, "cost": cost.as_dict()} if stages else found
+
+    def describe_node(self, scope: Scope, node: Node, spec: KernelSpec, stages: bool = False) -> dict[str, Any]:
+        """The kernel of a fused node that the model came with, as `describe`, as far as the node itself tells.
+
+        Empty where no kernel takes it; what it replaced is not known any more.
+        """
+        work = self.kernels.of_node(scope, node, spec, self._sizes)
+        if work is None:
+            return {}
+        side = fused_cost(work, self._device)
+        name = self.kernels.name_of_node(scope, node, spec)
+        figures = {"gm_bytes_after": side.gm_bytes, "l2_miss_bytes_after": side.ddr_bytes}
+        found = {"kernel": name, **kernel_dict(work, self._device), **figures, "time_us_after": as_list(side.time_us)}
+        return {**found, "cost": {"after": side.as_dict()}} if stages else found
 
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
         if id(fusion) not in self._seen:

@@ -62,9 +62,9 @@ class Device:
     between them and other operators. `family` names the generated kernels that run on it, None where there are none.
     `ub_reserved` and `l1_reserved` are not for kernels. `cube_efficiency` is what the toolkit's own products reach of
     the peak, `generated_cube` what generated ones reach of those. `cube_call_bytes` (a Matmul) and `vector_call_bytes`
-    (a vector call) estimate code size; `code` tells whether they are about calls in a kernel's source or about the operators fused. `occupancy`
-    bounds the use of L1 and UB, `min_saving_us` is the least saving worth a fusion. `tile_rows` is in no file: the rows
-    that a run asks attention tiles to have, see `tiling.Platform`.
+    (a vector call) estimate code size; `code` tells whether they are about calls in a kernel's source or about the
+    operators fused. `occupancy` bounds the use of L1 and UB, `min_saving_us` is the least saving worth a fusion.
+    `tile_rows` is in no file: the rows that a run asks attention tiles to have, see `tiling.Platform`.
     """
 
     name: str

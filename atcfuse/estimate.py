@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atcfuse.codegen import GeneratedKernel, Signature, output_names, refusal_of, render_kernel
+from atcfuse.codegen import FusedNode, GeneratedKernel, Signature, fused_node, refusal_of, render_kernel, status_of
 from atcfuse.codegen import attention as attention_code
 from atcfuse.codegen.registry import GENERATORS
 from atcfuse.cost import api_calls, handovers
@@ -39,9 +39,6 @@ from atcfuse.tiling import Platform, family_of, layer_norm_qkv
 
 Shapes = Mapping[str, tuple[int, ...]]
 _Key = tuple[Any, ...]
-
-TWIN, TWIN_ONLY = "twin", "checked in the twin only"
-"""How far a kernel has been checked; the second could not be held against the real headers."""
 
 _BUILT_FOR = {"910B": "Ascend910B1", "310P": "Ascend310P3"}
 
@@ -130,15 +127,21 @@ class Kernels:
 
     def of_node(self, scope: Scope, node: Node, spec: KernelSpec, sizes: Sizes) -> KernelWork | None:
         """The work of a fused node of a model whose facts are known; None where no kernel takes it."""
-        attributes = {name: value for name, value in node.attributes.items() if not name.endswith("_hex")}
-        inputs = {o.name: v for o, v in zip(spec.inputs, node.inputs, strict=False) if v}
-        outputs = dict(zip(output_names(spec, attributes, len(node.outputs)), node.outputs, strict=False))
-        dtypes = {name: compute_type(scope.fact(v).dtype, self._mode) for name, v in {**inputs, **outputs}.items()}
-        if not all(dtypes.values()) or any(scope.fact(v).shape is None for v in inputs.values()):
+        seen = fused_node(node, spec)
+        dtypes = self._types(scope, seen)
+        if not all(dtypes.values()) or any(scope.fact(v).shape is None for v in seen.inputs.values()):
             return None
-        shapes = {n: tuple(sizes.number(d) for d in scope.fact(v).shape or ()) for n, v in inputs.items()}
-        work = self.work(spec, attributes, dtypes, shapes)
+        shapes = {n: tuple(sizes.number(d) for d in scope.fact(v).shape or ()) for n, v in seen.inputs.items()}
+        work = self.work(spec, seen.attributes, dtypes, shapes)
         return None if isinstance(work, Refusal) else work
+
+    def name_of_node(self, scope: Scope, node: Node, spec: KernelSpec) -> str:
+        """The GE op type of the kernel of a fused node that `of_node` knows the work of."""
+        seen = fused_node(node, spec)
+        return self.name(spec, seen.attributes, self._types(scope, seen))
+
+    def _types(self, scope: Scope, seen: FusedNode) -> dict[str, int]:
+        return {name: compute_type(scope.fact(v).dtype, self._mode) for name, v in seen.values.items()}
 
 
 def _signature_key(spec: KernelSpec, attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> _Key:
@@ -169,7 +172,7 @@ def kernel_dict(work: KernelWork, device: Device) -> dict[str, Any]:
             "workspace_footprint": work.workspace_footprint,
         },
         "on_chip": {memory.upper(): size for memory, size in work.peak.items()},
-        "chip_status": TWIN_ONLY if work.dtype == "float32" or device.family == "310P" else TWIN,
+        "chip_status": status_of(str(device.family), work.dtype),
         "remarks": list(work.remarks),
     }
 

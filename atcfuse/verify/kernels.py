@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,8 @@ class KernelRun:
     """One fused node in the twin on one set of inputs.
 
     `counted` and `predicted` are bytes named as in the twin's report, and the high-water mark of each on-chip memory;
-    `capacity` is what the chip has of those. `failure` tells why there is no result.
+    `capacity` is what the chip has of those. `failure` tells why there is no result, `shapes` are those of
+    the inputs.
     """
 
     node: str
@@ -51,6 +52,7 @@ class KernelRun:
     counted: Mapping[str, int] | None = None
     predicted: Mapping[str, int] | None = None
     failure: Diagnostic | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -192,7 +194,8 @@ class _Twin:
             result = run_kernel(kernel, inputs, platform=chip, cache=self._cache)
         except AtcfuseError as e:
             return KernelRun(node.node, kernel, feed, failure=e.diagnostics[0])
-        predicted = predict(kernel, {k: v.shape for k, v in inputs.items()}, chip)
+        shapes = {name: array.shape for name, array in inputs.items()}
+        predicted = predict(kernel, shapes, chip)
         assert not isinstance(predicted, str), predicted  # the kernel's own tiling took the shapes
         counted = {**result.counters, **result.counters["peak"]}
         try:
@@ -200,7 +203,8 @@ class _Twin:
         except RuntimeFailure as e:
             message = f"onnxruntime does not compute what {node.op} means: {e}"
             return KernelRun(node.node, kernel, feed, failure=error("ATF740", message))
-        return KernelRun(node.node, kernel, feed, outputs, {name: counted[name] for name in predicted}, predicted)
+        found = {name: counted[name] for name in predicted}
+        return KernelRun(node.node, kernel, feed, outputs, found, predicted, shapes=shapes)
 
     def _compare(
         self, node: NodeKernel, kernel: GeneratedKernel, feed: str, inputs: Mapping[str, Array], result: TwinResult
