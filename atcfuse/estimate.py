@@ -57,6 +57,7 @@ class Kernels:
         self._rendered: dict[_Key, tuple[GeneratedKernel, Mapping[str, int]]] = {}
         self._planned: dict[_Key, KernelWork | Refusal] = {}
         self._refused: dict[_Key, Refusal | None] = {}
+        self.launches = Launches(device)
 
     def refusal(self, spec: KernelSpec, attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> Refusal | None:
         """Why no kernel can be generated: none for the chip (ATF336), or none for such a node (ATF324)."""
@@ -177,7 +178,7 @@ def model_cost(
 ) -> ModelCost:
     """The cost of a model's main graph and the bodies in it, launch after launch through one L2."""
     works = [w for w in works_of(scope, found) if w.launches]
-    return _Model(kernels.device).cost(works, _fused(scope, kernels, specs, sizes))
+    return kernels.launches.cost(works, _fused(scope, kernels, specs, sizes))
 
 
 def narrows(mode: str) -> bool:
@@ -202,8 +203,8 @@ def _inner(scope: Scope) -> list[Scope]:
     return [inner for _, body in scope.bodies for inner in (body, *_inner(body))]
 
 
-class _Model:
-    """Adds up launches; those that are alike are timed once."""
+class Launches:
+    """Adds up launches; those that are alike are timed once a run."""
 
     def __init__(self, device: Device) -> None:
         self._device, self._chip = device, platform(device)
@@ -214,6 +215,7 @@ class _Model:
         self._times: dict[_Key, tuple[float, float]] = {}
 
     def cost(self, works: Sequence[OpWork], fused: Mapping[str, KernelWork | None]) -> ModelCost:
+        """What launches cost one after another; `fused` has the kernels of fused nodes by what they make first."""
         kernels = [self._kernel_of(work, fused) for work in works]
         plans = [self._plan(work.product, self._chip) for work in works]
         moved = moved_by(works, plans, self._device.l2)
