@@ -36,3 +36,4 @@ docs:  ## bring the pasted output in README.md up to date, then check the docume
 
 bench:  ## time and memory beside a plain load and save; writes bench/results.md
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/planning.py

@@ -12,8 +12,9 @@ import atcfuse
 from atcfuse import atc
 from atcfuse.cost.model import as_list
 from atcfuse.decide import Pricer
+from atcfuse.device import Device
 from atcfuse.diagnostics import Diagnostic
-from atcfuse.estimate import ModelCost, model_cost
+from atcfuse.estimate import ModelCost, model_cost, narrows, planned_share
 from atcfuse.graph.index import Model
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes, Traffic, element_bits, kinds, measure, node_bytes
 from atcfuse.hints import hint_for
@@ -101,7 +102,7 @@ def document(
         {**_fusion(f, n, start.sizes, kinds_of), **(pricer.describe(f, tools.stages) if pricer else {})}
         for f, n in findings.fusions
     ]
-    fusions += _earlier(model, {n for _, n in findings.fusions})
+    fusions += _earlier(model, {n for _, n in findings.fusions}, tools, pricer)
     effects: dict[str, int] = {}
     for fusion, _ in findings.fusions:
         effects[fusion.match.rule.name] = effects.get(fusion.match.rule.name, 0) + 1
@@ -191,6 +192,7 @@ def _costs(cost: ModelCost | None, side: str) -> dict[str, Any]:
         f"gm_bytes_{side}": cost.gm_bytes,
         f"l2_miss_bytes_{side}": cost.ddr_bytes,
         f"workspace_footprint_{side}": cost.workspace_footprint,
+        f"conversions_{side}": cost.conversions,
         f"time_us_{side}": None if cost.time_us is None else as_list(cost.time_us),
     }
 
@@ -217,12 +219,23 @@ def _basis(tools: Toolbox) -> dict[str, str]:
         "leaves them",
         "gm_bytes": "computed from shapes and tilings: all traffic at global memory, with repeated reads and workspace",
         "kernel_bytes": "computed from the kernel's tiling; the twin counts the same",
-        "on_chip": "computed from the kernel's tiling; the twin counts the same",
+        "on_chip": f"computed from the kernel's tiling within {planned_share(device, tools.options):.0%} of UB and L1, "
+        f"tile level {tools.options.tile_level}; the twin counts the same",
+        "conversions": _conversions(device, mode),
         "after_atc": _ATC_BASIS,
         "l2_miss_bytes": f"estimated: what of gm_bytes passes {device.l2:,} bytes of L2, least recently used out first",
         "time_us": f"estimated with the rates and overheads of {soc}; low and high of its ranges",
         "launch_us": f"{device.launch_us} µs; {device.origin('launch_us')}",
     }
+
+
+def _conversions(device: Device, mode: str) -> str:
+    """What launches that are no nodes are counted."""
+    found = ["casts at the model's float32 inputs and outputs"] if narrows(mode) else []
+    found += ["changes of layout around unfused products"] if device.cube_layout == "fractal" else []
+    if not found:
+        return "none on this chip in this precision mode"
+    return f"estimated: {' and '.join(found)}. In gm_bytes, l2_miss_bytes and time_us, in no other figure"
 
 
 def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[str, Any]:
@@ -247,13 +260,15 @@ def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[
     }
 
 
-def _earlier(model: Model, fresh: set[str]) -> list[dict[str, Any]]:
+def _earlier(model: Model, fresh: set[str], tools: Toolbox, pricer: Pricer | None) -> list[dict[str, Any]]:
     """Fused nodes that an earlier run made, as far as they themselves tell."""
+    by_op = {f"{DOMAIN}::{spec.op}": spec for spec in tools.kernels.values()}
     found = []
     for scope in model.scopes():
         for node in scope.nodes:
             if not node.op.startswith(f"{DOMAIN}::") or node.proto.name in fresh:
                 continue
+            spec = by_op.get(node.op)
             origin = {p.key: p.value for p in node.proto.metadata_props}
             written = {k: v for k, v in node.attributes.items() if not k.endswith("_hex")}
             found.append(
@@ -268,6 +283,7 @@ def _earlier(model: Model, fresh: set[str]) -> list[dict[str, Any]]:
                     "ddr_bytes_saved": None,
                     "diagnostics": [],
                     "earlier": True,
+                    **(pricer.describe_node(scope, node, spec, tools.stages) if pricer and spec else {}),
                 }
             )
     return found
@@ -333,6 +349,7 @@ def _switches(tools: Toolbox) -> list[dict[str, Any]]:
     return [
         {
             "name": rule.switch,
+            "rule": rule.name,
             "kind": rule.switch_kind,
             "state": "off" if tools.why_off(rule) else "on",
             "why": _why(tools, rule),

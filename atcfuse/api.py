@@ -12,11 +12,11 @@ from atcfuse import compiler
 from atcfuse.artifacts import EXECUTABLE, MARKER, Project, model_project
 from atcfuse.device import load_device
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, error, info, warning
-from atcfuse.estimate import build_name
+from atcfuse.estimate import build_name, planned_chip
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.store import load, write
-from atcfuse.options import Options, check_figures, parse_dialect, with_environment
+from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
 from atcfuse.report import gate, read_report, to_json, to_markdown
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ class Result(compiler.Result):
     """
 
     graph: gs.Graph | None = None
+
+    def _repr_html_(self) -> str:
+        """The HTML report in a frame of its own, as notebooks show a result."""
+        from html import escape
+
+        from atcfuse.report.html import to_html
+
+        page = escape(to_html(self.report), quote=True)
+        return f'<iframe title="atcfuse report" style="width:100%;height:36rem;border:0" srcdoc="{page}"></iframe>'
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,7 @@ def settled(options: Options, overrides: Mapping[str, Any]) -> Options:
         switch_file=None if chosen.switch_file is None else Path(chosen.switch_file),
         rules=tuple(Path(folder) for folder in rules),
         dialect=parse_dialect(chosen.dialect),
+        tile_level=parse_tile_level(chosen.tile_level),
     )
     return with_environment(checked)
 
@@ -219,8 +229,8 @@ def _project(model: onnx.ModelProto, path: Path, tools: compiler.Toolbox) -> Pro
     flat = options.dialect == "atc-flat"
     if flat:
         to_dialect(model, "portable")
-    share = tools.device.occupancy if options.occupancy is None else options.occupancy
-    project = model_project(model, path, tools.kernels, build_name(tools.device), options.precision_mode, share)
+    chip = planned_chip(tools.device, options)
+    project = model_project(model, path, tools.kernels, build_name(tools.device), options.precision_mode, chip)
     if flat:
         to_dialect(model, options.dialect)
     return project

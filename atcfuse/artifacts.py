@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atcfuse.codegen import GeneratedKernel, output_names, refusal_of, render_kernel
+from atcfuse.codegen import GeneratedKernel, fused_node, refusal_of, render_kernel
 from atcfuse.codegen.signature import AttributeValue
 from atcfuse.diagnostics import Diagnostic, warning
 from atcfuse.graph.index import Model, Node, Scope
@@ -18,14 +18,12 @@ from atcfuse.graph.infer import infer
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.precision import DEFAULT_MODE, compute_type
 from atcfuse.project import ProjectKernel, render_project
-from atcfuse.tiling import DEFAULT_OCCUPANCY
+from atcfuse.tiling import Platform
 from atcfuse.vectors import vector_files
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-EXACT = "_hex"
-"""Ending of the string attributes that carry a float exactly past ATC's parser; kernels never see them."""
 MARKER = ".atcfuse"
 """The file by which a folder of ours is known again."""
 EXECUTABLE = ("build.sh",)
@@ -68,11 +66,12 @@ def model_project(
     specs: Mapping[str, KernelSpec],
     soc: str,
     precision_mode: str = DEFAULT_MODE,
-    occupancy: float = DEFAULT_OCCUPANCY,
+    chip: Platform | None = None,
 ) -> Project:
     """The operator project for a model of dialect `atc` or `portable`; fused nodes without a kernel are warned of.
 
-    `path` locates external data. Raises what `node_kernels` and `kernel_files` raise.
+    `path` locates external data, `chip` is what the kernels' tilings plan for, see `project.render_project`. Raises
+    what `node_kernels` and `kernel_files` raise.
     """
     index = Model(model, path)
     fused = {f"{DOMAIN}::{spec.op}" for spec in specs.values()}
@@ -80,7 +79,7 @@ def model_project(
         return Project({}, 0)
     infer(index)
     nodes = node_kernels(index, specs, soc, precision_mode)
-    return Project(kernel_files(nodes, index.opset, soc, precision_mode, occupancy), len(nodes), _missing(nodes, soc))
+    return Project(kernel_files(nodes, index.opset, soc, precision_mode, chip), len(nodes), _missing(nodes, soc))
 
 
 def _missing(nodes: Sequence[NodeKernel], soc: str) -> tuple[Diagnostic, ...]:
@@ -116,22 +115,19 @@ def node_kernels(
 def _node_kernel(
     scope: Scope, node: Node, spec: KernelSpec, soc: str, mode: str, made: dict[Any, GeneratedKernel | str]
 ) -> NodeKernel:
-    attributes = {name: value for name, value in node.attributes.items() if not name.endswith(EXACT)}
-    inputs = {o.name: value for o, value in zip(spec.inputs, node.inputs, strict=False) if value}
-    named = output_names(spec, attributes, len(node.outputs))
-    outputs = dict(zip(named, node.outputs, strict=False))
-    dtypes = {name: compute_type(scope.fact(value).dtype, mode) for name, value in {**inputs, **outputs}.items()}
+    seen = fused_node(node, spec)
+    dtypes = {name: compute_type(scope.fact(value).dtype, mode) for name, value in seen.values.items()}
     unknown = [name for name, dtype in dtypes.items() if not dtype]
     if unknown:
         result: GeneratedKernel | str = f"the element type of {unknown[0]} is not known"
     else:
-        key = (spec.op, tuple(sorted(attributes.items())), tuple(dtypes.items()))
+        key = (spec.op, tuple(sorted(seen.attributes.items())), tuple(dtypes.items()))
         if key not in made:
-            made[key] = _render(spec, attributes, dtypes, soc)
+            made[key] = _render(spec, seen.attributes, dtypes, soc)
         result = made[key]
     kernel, refusal = (None, result) if isinstance(result, str) else (result, None)
     nested = scope.parent is not None
-    return NodeKernel(node.name, spec.op, kernel, refusal, inputs, outputs, node.attributes, nested)
+    return NodeKernel(node.name, spec.op, kernel, refusal, seen.inputs, seen.outputs, node.attributes, nested)
 
 
 def _render(
@@ -154,7 +150,7 @@ def kernel_files(
     opset: int,
     soc: str,
     precision_mode: str = DEFAULT_MODE,
-    occupancy: float = DEFAULT_OCCUPANCY,
+    chip: Platform | None = None,
 ) -> dict[str, str | bytes]:
     """The operator project of these nodes, by path; empty where none of them has a kernel.
 
@@ -166,7 +162,7 @@ def kernel_files(
         return {}
     files: dict[str, str | bytes] = {MARKER: "Written by atcfuse, and replaced as a whole when it writes again.\n"}
     named = [ProjectKernel(kernel, node.op) for node, kernel in kernels]
-    files |= render_project(named, soc, precision_mode, occupancy)
+    files |= render_project(named, soc, precision_mode, chip)
     for node, kernel in kernels:
         files |= {
             f"tests/{kernel.op_type}/{name}": data

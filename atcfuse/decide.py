@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from atcfuse.atc import Estimate, Passes
-from atcfuse.cost import FusionCost, Policy, decide, fusion_cost
+from atcfuse.cost import FusionCost, Policy, decide, fused_cost, fusion_cost
 from atcfuse.cost.model import as_list, unfused_cost
 from atcfuse.device import Device, Range
 from atcfuse.estimate import Kernels, kernel_dict
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes
-from atcfuse.graph.work import NodeWorks, OpWork
+from atcfuse.graph.work import NodeWorks, OpWork, transdata_work
 from atcfuse.keep_nodes import KeepNodes
+from atcfuse.kernel import KernelSpec
 from atcfuse.match.find import Match
 from atcfuse.match.values import Refusal
 from atcfuse.options import Options
@@ -39,7 +40,7 @@ class Pricer:
     """
 
     def __init__(self, device: Device, options: Options, sizes: Sizes, passes: Passes | None = None) -> None:
-        self.kernels = Kernels(device, options.precision_mode, options.occupancy)
+        self.kernels = Kernels(device, options)
         self._device, self._options, self._sizes = device, options, sizes
         self._policy = Policy(options.min_saving_us, options.occupancy, options.keep_fp32)
         self.kinds_of: KindsOf = Remembered()
@@ -88,6 +89,20 @@ class Pricer:
         found.update(self._saved_after_atc(fusion, cost))
         return {**found, "cost": cost.as_dict()} if stages else found
 
+    def describe_node(self, scope: Scope, node: Node, spec: KernelSpec, stages: bool = False) -> dict[str, Any]:
+        """The kernel of a fused node that the model came with, as `describe`, as far as the node itself tells.
+
+        Empty where no kernel takes it; what it replaced is not known any more.
+        """
+        work = self.kernels.of_node(scope, node, spec, self._sizes)
+        if work is None:
+            return {}
+        side = fused_cost(work, self._device)
+        name = self.kernels.name_of_node(scope, node, spec)
+        figures = {"gm_bytes_after": side.gm_bytes, "l2_miss_bytes_after": side.ddr_bytes}
+        found = {"kernel": name, **kernel_dict(work, self._device), **figures, "time_us_after": as_list(side.time_us)}
+        return {**found, "cost": {"after": side.as_dict()}} if stages else found
+
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
         if id(fusion) not in self._seen:
             self._seen[id(fusion)] = fusion, self._worked_out(fusion)
@@ -96,15 +111,33 @@ class Pricer:
     def _worked_out(self, fusion: Fusion) -> FusionCost | Refusal:
         scope, match = fusion.match.scope, fusion.match
         shapes = self._shapes(fusion)
-        key = (fusion.signature.overload, tuple(shapes.items()), *self._alike(match))
+        handed = self._made_fractal(fusion)
+        numbers = tuple(i for i, value in enumerate(fusion.inputs) if value in handed)
+        key = (fusion.signature.overload, tuple(shapes.items()), numbers, *_open_dims(fusion), *self._alike(match))
         if key not in self._costs:
             work = self.kernels.work(fusion.spec, fusion.attributes, self._types(fusion), shapes)
-            self._costs[key] = (
-                work
-                if isinstance(work, Refusal)
-                else fusion_cost(self._unfused(scope, match), work, self._device, match.outputs)
-            )
+            if not isinstance(work, Refusal):
+                around = tuple(transdata_work(value, size) for value, size in handed.items())
+                work = replace(work, around=around, static_dims=tuple(_open_dims(fusion)))
+                self._costs[key] = fusion_cost(self._unfused(scope, match), work, self._device, match.outputs)
+            else:
+                self._costs[key] = work
         return self._costs[key]
+
+    def _made_fractal(self, fusion: Fusion) -> dict[str, int]:
+        """Inputs that a product outside made, in bytes, where products have a layout of their own.
+
+        As it stands a product of the fusion may read them as they lie; the kernel takes ND.
+        """
+        if self._device.cube_layout != "fractal":
+            return {}
+        scope, members = fusion.match.scope, fusion.match.members
+        works, found = self.works(scope), {}
+        for value in (v for v in fusion.inputs if isinstance(v, str)):
+            maker = scope.producers.get(value)
+            if maker is not None and maker.index not in members and works[maker.index].product is not None:
+                found[str(value)] = works[maker.index].writes[value]
+        return found
 
     def _unfused(self, scope: Scope, match: Match) -> list[OpWork]:
         """The work of a match's nodes in execution order."""
@@ -146,6 +179,16 @@ class Pricer:
             for operand, value in given
             if value is not None
         }
+
+
+def _open_dims(fusion: Fusion) -> Iterator[str]:
+    """Symbolic dims of inputs that the kernel's declaration wants to be numbers."""
+    given = {o.name: v for o, v in zip(fusion.spec.inputs, fusion.inputs, strict=False) if v is not None}
+    for name, axes in fusion.spec.static:
+        shape = operand_shape(fusion.match.scope, given[name]) if name in given else ()
+        for axis in axes:
+            if -len(shape) <= axis < len(shape) and not isinstance(shape[axis], int):
+                yield f"axis {axis} of {name} ({shape[axis]})"
 
 
 def _members(match: Match) -> list[Node]:
@@ -199,6 +242,7 @@ def cost_dict(cost: FusionCost) -> dict[str, Any]:
     before, after = cost.before, cost.after
     return {
         "ddr_bytes_saved": before.tensor_bytes - after.ddr_bytes,
+        "conversions_saved": cost.conversions_saved,
         "time_us_saved": as_list(cost.saved_us),
         "time_us_before": as_list(before.time_us),
         "time_us_after": as_list(after.time_us),

@@ -16,6 +16,7 @@ from atcfuse.diagnostics import AtcfuseError, UsageError, did_you_mean, error
 from atcfuse.strict_yaml import Value, read_documents
 
 _CORES = ("split", "shared")
+_LAYOUTS = ("nd", "fractal")
 _CODE = ("calls", "operators")
 _COUNTS = ("cube_cores", "vector_cores", "l0a", "l0b", "l0c", "l1", "ub", "l2", "icache", "block_bytes")
 _ZERO_OR_MORE = ("l1_reserved", "ub_reserved", "cube_call_bytes", "vector_call_bytes")
@@ -57,11 +58,13 @@ class Device:
     core by element type, `vector_bytes` what a vector instruction takes in a cycle.
 
     `cores` is "split" where cube and vector cores meet in global memory only, "shared" where one core has both units.
-    `family` names the generated kernels that run on it, None where there are none. `ub_reserved` and `l1_reserved` are
-    not for kernels. `cube_efficiency` is what the toolkit's own products reach of the peak, `generated_cube` what
-    generated ones reach of those. `cube_call_bytes` (a Matmul) and `vector_call_bytes` (a vector call) estimate code
-    size; `code` tells whether they are about calls in a kernel's source or about the operators fused. `occupancy`
-    bounds the use of L1 and UB, `min_saving_us` is the least saving worth a fusion.
+    `cube_layout` is "fractal" where the toolkit's products take and give fractal layout only: a change of layout stands
+    between them and other operators. `family` names the generated kernels that run on it, None where there are none.
+    `ub_reserved` and `l1_reserved` are not for kernels. `cube_efficiency` is what the toolkit's own products reach of
+    the peak, `generated_cube` what generated ones reach of those. `cube_call_bytes` (a Matmul) and `vector_call_bytes`
+    (a vector call) estimate code size; `code` tells whether they are about calls in a kernel's source or about the
+    operators fused. `occupancy` bounds the use of L1 and UB, `min_saving_us` is the least saving worth a fusion.
+    `tile_rows` is in no file: the rows that a run asks attention tiles to have, see `tiling.Platform`.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Device:
     family: str | None
     cores: str
     code: str
+    cube_layout: str
     cube_cores: int
     vector_cores: int
     cube_mhz: float
@@ -100,6 +104,7 @@ class Device:
     cube_efficiency: Range
     generated_cube: Range
     origins: Mapping[str, Origin] = field(hash=False)
+    tile_rows: int = 0
 
     @property
     def split(self) -> bool:
@@ -162,7 +167,9 @@ def _read(path: Path, shown: str, seen: tuple[str, ...]) -> Device:
     documents = read_documents(path, shown)
     if len(documents) != 1:
         raise AtcfuseError(error("ATF161", f"{shown} holds {len(documents)} documents", hint="one file, one chip"))
-    keys = documents[0].fields(("soc", "summary", "figures"), ("family", "cores", "code", "like", "sources"))
+    keys = documents[0].fields(
+        ("soc", "summary", "figures"), ("family", "cores", "code", "cube_layout", "like", "sources")
+    )
     base = _base(keys.get("like"), seen)
     sources = {name: v.text() for name, _, v in keys["sources"].items()} if "sources" in keys else {}
     figures = {name: _figure(name, v, sources) for name, v in keys["figures"].fields((), FIGURES + _OPTIONAL).items()}
@@ -171,6 +178,7 @@ def _read(path: Path, shown: str, seen: tuple[str, ...]) -> Device:
     if not cores:
         raise documents[0].fail("ATF206", "the key 'cores' is missing", "add `cores: split` or `cores: shared`")
     code = _one_of(keys["code"], _CODE) if "code" in keys else base.code if base else "calls"
+    layout = _one_of(keys["cube_layout"], _LAYOUTS) if "cube_layout" in keys else base.cube_layout if base else "nd"
     figures = _with_total_rate(_completed(figures, base, keys["figures"]))
     return Device(
         name=keys["soc"].text(),
@@ -178,6 +186,7 @@ def _read(path: Path, shown: str, seen: tuple[str, ...]) -> Device:
         family=family,
         cores=cores,
         code=code,
+        cube_layout=layout,
         origins={name: f.origin for name, f in figures.items()},
         **{name: figures[name].value for name in FIGURES},  # type: ignore[arg-type]
     )

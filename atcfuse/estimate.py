@@ -6,31 +6,39 @@ worked out like a fresh one. Equal kernels are rendered once, equal launches pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atcfuse.codegen import GeneratedKernel, Signature, output_names, refusal_of, render_kernel
+from atcfuse.codegen import FusedNode, GeneratedKernel, Signature, fused_node, refusal_of, render_kernel, status_of
 from atcfuse.codegen import attention as attention_code
 from atcfuse.codegen.registry import GENERATORS
 from atcfuse.cost import api_calls, handovers
+from atcfuse.cost.conversions import with_layout_changes
 from atcfuse.cost.memory import Moved, moved_by, moved_by_kernel
 from atcfuse.cost.stages import fused_stage, unfused_stage
 from atcfuse.device import Device, Range, load_device
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.traffic import Sizes
-from atcfuse.graph.work import OpWork, Product, WorksOf, works_of
+from atcfuse.graph.traffic import Sizes, value_bytes
+from atcfuse.graph.work import OpWork, Product, WorksOf, cast_work, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
-from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, platform
+from atcfuse.options import Options
+from atcfuse.planner import (
+    TILE_ROWS,
+    KernelWork,
+    ProductPlan,
+    no_kernels,
+    plan_attention,
+    plan_norm,
+    plan_product,
+    platform,
+)
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
 from atcfuse.tiling import Platform, family_of, layer_norm_qkv
 
 Shapes = Mapping[str, tuple[int, ...]]
 _Key = tuple[Any, ...]
-
-TWIN, TWIN_ONLY = "twin", "checked in the twin only"
-"""How far a kernel has been checked; the second could not be held against the real headers."""
 
 _BUILT_FOR = {"910B": "Ascend910B1", "310P": "Ascend310P3"}
 
@@ -46,14 +54,24 @@ def built_for(soc: str) -> str:
     return build_name(load_device(soc))
 
 
-class Kernels:
-    """The generated kernels of one run on one chip, under one precision mode and bound of on-chip memory."""
+def planned_chip(device: Device, options: Options) -> Platform:
+    """The chip as the tilings of a run's kernels see it: within the occupancy, with the tiles that were asked for."""
+    return platform(replace(device, tile_rows=TILE_ROWS[options.tile_level]), planned_share(device, options))
 
-    def __init__(self, device: Device, precision_mode: str, occupancy: float | None = None) -> None:
-        self.device = device
-        self.narrow = narrows(precision_mode)
-        self._mode = precision_mode
-        self._occupancy = device.occupancy if occupancy is None else occupancy
+
+def planned_share(device: Device, options: Options) -> float:
+    """The share of UB and L1 that kernels of a run may hold."""
+    return device.occupancy if options.occupancy is None else options.occupancy
+
+
+class Kernels:
+    """The generated kernels of one run on one chip, under the options' precision mode, occupancy and tile level."""
+
+    def __init__(self, device: Device, options: Options) -> None:
+        self.device = replace(device, tile_rows=TILE_ROWS[options.tile_level])
+        self.narrow = narrows(options.precision_mode)
+        self._mode = options.precision_mode
+        self._occupancy = planned_share(device, options)
         self._rendered: dict[_Key, tuple[GeneratedKernel, Mapping[str, int]]] = {}
         self._planned: dict[_Key, KernelWork | Refusal] = {}
         self._refused: dict[_Key, Refusal | None] = {}
@@ -110,15 +128,21 @@ class Kernels:
 
     def of_node(self, scope: Scope, node: Node, spec: KernelSpec, sizes: Sizes) -> KernelWork | None:
         """The work of a fused node of a model whose facts are known; None where no kernel takes it."""
-        attributes = {name: value for name, value in node.attributes.items() if not name.endswith("_hex")}
-        inputs = {o.name: v for o, v in zip(spec.inputs, node.inputs, strict=False) if v}
-        outputs = dict(zip(output_names(spec, attributes, len(node.outputs)), node.outputs, strict=False))
-        dtypes = {name: compute_type(scope.fact(v).dtype, self._mode) for name, v in {**inputs, **outputs}.items()}
-        if not all(dtypes.values()) or any(scope.fact(v).shape is None for v in inputs.values()):
+        seen = fused_node(node, spec)
+        dtypes = self._types(scope, seen)
+        if not all(dtypes.values()) or any(scope.fact(v).shape is None for v in seen.inputs.values()):
             return None
-        shapes = {n: tuple(sizes.number(d) for d in scope.fact(v).shape or ()) for n, v in inputs.items()}
-        work = self.work(spec, attributes, dtypes, shapes)
+        shapes = {n: tuple(sizes.number(d) for d in scope.fact(v).shape or ()) for n, v in seen.inputs.items()}
+        work = self.work(spec, seen.attributes, dtypes, shapes)
         return None if isinstance(work, Refusal) else work
+
+    def name_of_node(self, scope: Scope, node: Node, spec: KernelSpec) -> str:
+        """The GE op type of the kernel of a fused node that `of_node` knows the work of."""
+        seen = fused_node(node, spec)
+        return self.name(spec, seen.attributes, self._types(scope, seen))
+
+    def _types(self, scope: Scope, seen: FusedNode) -> dict[str, int]:
+        return {name: compute_type(scope.fact(v).dtype, self._mode) for name, v in seen.values.items()}
 
 
 def _signature_key(spec: KernelSpec, attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> _Key:
@@ -149,7 +173,7 @@ def kernel_dict(work: KernelWork, device: Device) -> dict[str, Any]:
             "workspace_footprint": work.workspace_footprint,
         },
         "on_chip": {memory.upper(): size for memory, size in work.peak.items()},
-        "chip_status": TWIN_ONLY if work.dtype == "float32" or device.family == "310P" else TWIN,
+        "chip_status": status_of(str(device.family), work.dtype),
         "remarks": list(work.remarks),
     }
 
@@ -162,7 +186,9 @@ class ModelCost:
     """A whole model on a chip: its launches, and the bytes of all of them. `tensor_bytes` has every operator read its
     inputs and write its outputs once, fused ones what L2 does not serve them; `gm_bytes` is all traffic at global
     memory, `ddr_bytes` what of it passes L2.
-    `time_us` is None where the model has a fused node that no kernel is known for.
+    `conversions` are casts at the boundary of a model that runs in another element type and changes of layout around
+    unfused products: launches that are no nodes, in `gm_bytes`, `ddr_bytes` and `time_us` only. `time_us` is None where
+    the model has a fused node that no kernel is known for.
     """
 
     launches: int
@@ -170,6 +196,7 @@ class ModelCost:
     gm_bytes: int
     ddr_bytes: int
     workspace_footprint: int
+    conversions: int
     time_us: Range | None
 
 
@@ -178,7 +205,30 @@ def model_cost(
 ) -> ModelCost:
     """The cost of a model's main graph and the bodies in it, launch after launch through one L2."""
     works = [w for w in works_of(scope, found) if w.launches]
+    if kernels.narrow:
+        works = [*_casts_in(scope, sizes), *works, *_casts_out(scope, sizes)]
+    if kernels.device.cube_layout == "fractal":
+        works = with_layout_changes(works, scope.outputs)
     return kernels.launches.cost(works, _fused(scope, kernels, specs, sizes))
+
+
+def _casts_in(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:
+    """The casts that ATC puts behind the float32 inputs of a model that runs in float16."""
+    for name in scope.inputs:
+        if name not in scope.tensors and scope.fact(name).dtype == FLOAT32 and name in scope.consumers:
+            elements = _elements(scope, name, sizes)
+            yield replace(cast_work(f"{name}/given", elements, 4, 2), writes={name: elements * 2})
+
+
+def _casts_out(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:
+    """The casts before its float32 outputs."""
+    for name in sorted(scope.outputs):
+        if scope.fact(name).dtype == FLOAT32 and name in scope.producers:
+            yield cast_work(name, _elements(scope, name, sizes), 2, 4)
+
+
+def _elements(scope: Scope, name: str, sizes: Sizes) -> int:
+    return value_bytes(scope, name, sizes, set()) // 4
 
 
 def narrows(mode: str) -> bool:
@@ -227,14 +277,16 @@ class Launches:
         low = launches * launch.low + accesses * access.low + sum(t[0] for t in times)
         high = launches * launch.high + accesses * access.high + sum(t[1] for t in times)
         return ModelCost(
-            launches=launches,
+            launches=sum(not w.added for w in works),
             tensor_bytes=sum(
                 w.tensor_bytes if k is None else moved_by_kernel(k, self._device.l2).ddr
                 for w, k in zip(works, kernels, strict=True)
+                if not w.added
             ),
             gm_bytes=sum(m.gm_read + m.gm_written for m in moved),
             ddr_bytes=sum(m.ddr for m in moved),
             workspace_footprint=max((k.workspace_footprint for k in kernels if k is not None), default=0),
+            conversions=sum(w.added for w in works),
             time_us=Range(low, high) if known else None,
         )
 

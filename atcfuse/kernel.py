@@ -46,7 +46,10 @@ class Requirement:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """A fused operator: `op` is its ONNX op type in domain `atcfuse`, `folder` where its meaning and templates lie."""
+    """A fused operator: `op` is its ONNX op type in domain `atcfuse`, `folder` where its meaning and templates lie.
+
+    `static` lists by input the axes whose sizes must be known when the model is built.
+    """
 
     name: str
     op: str
@@ -58,6 +61,7 @@ class KernelSpec:
     flops: Expr
     folder: Path
     span: Span
+    static: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def attribute(self, name: str) -> Attribute | None:
         """The attribute of that name."""
@@ -73,20 +77,35 @@ def load_kernels(folder: Path) -> dict[str, KernelSpec]:
 
 def _kernel(value: Value, folder: Path) -> KernelSpec:
     required = ("kernel", "op", "summary", "types", "inputs", "attributes", "outputs", "flops")
-    keys = value.fields(required, ("requires", "chips", "backend", "notes"))
+    keys = value.fields(required, ("requires", "chips", "backend", "notes", "static"))
     types = {name: _element_types(v) for name, _, v in keys["types"].items()}
+    inputs = tuple(_operand(name, v, types) for name, _, v in keys["inputs"].items())
     return KernelSpec(
         name=keys["kernel"].text(),
         op=keys["op"].text(),
         summary=keys["summary"].text(),
-        inputs=tuple(_operand(name, v, types) for name, _, v in keys["inputs"].items()),
+        inputs=inputs,
         attributes=tuple(_attribute(name, v) for name, _, v in keys["attributes"].items()),
         outputs=tuple(_operand(name, v, types) for name, _, v in keys["outputs"].items()),
         requires=_requirements(keys.get("requires")),
         flops=parse(keys["flops"].text(), keys["flops"].text_span()),
         folder=folder,
         span=value.span,
+        static=_static_axes(keys.get("static"), [o.name for o in inputs]),
     )
+
+
+def _static_axes(value: Value | None, inputs: list[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    found = []
+    for name, key, axes in value.items() if value is not None else ():
+        if name not in inputs:
+            raise key.fail("ATF210", f"the kernel has no input {name!r}", did_you_mean(name, inputs))
+        numbers = [(axis, axis.number()) for axis in axes.list()]
+        for axis, number in numbers:
+            if not isinstance(number, int):
+                raise axis.fail("ATF207", f"an axis is a whole number, found {number!r}")
+        found.append((name, tuple(int(number) for _, number in numbers)))
+    return tuple(found)
 
 
 def _element_types(value: Value) -> tuple[int, ...]:

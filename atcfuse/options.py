@@ -13,6 +13,8 @@ from atcfuse.precision import DEFAULT_MODE
 
 Dialect = Literal["atc", "atc-flat", "portable"]
 DIALECTS: tuple[Dialect, ...] = ("atc", "atc-flat", "portable")
+TileLevel = Literal["auto", "small", "large"]
+TILE_LEVELS: tuple[TileLevel, ...] = ("auto", "small", "large")
 DEBUG_VARIABLE = "GF_AUTOFUSION_DEBUG"
 DISABLE_VARIABLE = "GF_AUTOFUSION_DISABLE"
 
@@ -23,8 +25,9 @@ class Options:
 
     `soc` is a chip's name or a SoC file. With `kernels` a subgraph is only fused where a kernel can be generated for
     it under `precision_mode`, and where that pays: by `min_saving_us` or more, within `occupancy` of L1 and UB (None
-    takes the SoC file's figures), with the operators `keep_fp32` computed in float32; rules in `forced` need not pay.
-    `keep_nodes` are names, patterns of names and files, see `keep_nodes.parse_keep_nodes`.
+    takes the SoC file's figures), with attention tiles of a `tile_level`, with the operators `keep_fp32` computed in
+    float32; rules in `forced` need not pay. `keep_nodes` are names, patterns of names and files, see
+    `keep_nodes.parse_keep_nodes`.
     """
 
     switch_file: Path | None = None
@@ -38,6 +41,7 @@ class Options:
     precision_mode: str = DEFAULT_MODE
     min_saving_us: float | None = None
     occupancy: float | None = None
+    tile_level: TileLevel = "auto"
     keep_fp32: frozenset[str] = frozenset()
     forced: frozenset[str] = frozenset()
     keep_nodes: tuple[str, ...] = ()
@@ -60,6 +64,15 @@ def parse_dialect(text: str) -> Dialect:
             return dialect
     hint = did_you_mean(text, DIALECTS) or f"one of {', '.join(DIALECTS)}"
     raise UsageError(error("ATF150", f"there is no dialect {text!r}", hint=hint))
+
+
+def parse_tile_level(text: str) -> TileLevel:
+    """A tile level by name. Raises UsageError ATF159."""
+    for level in TILE_LEVELS:
+        if text == level:
+            return level
+    hint = did_you_mean(text, TILE_LEVELS) or f"one of {', '.join(TILE_LEVELS)}"
+    raise UsageError(error("ATF159", f"there is no tile level {text!r}", hint=hint))
 
 
 def parse_names(text: str) -> frozenset[str]:

@@ -20,7 +20,7 @@ from atcfuse.codegen.names import content_letters, kernel_function, op_type_stem
 from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT, FLOAT16
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.kernel import Operand
-from atcfuse.tiling import DEFAULT_OCCUPANCY, family_of, planned_platform
+from atcfuse.tiling import Platform, family_of, planned_platform
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -61,11 +61,12 @@ def render_project(
     kernels: Sequence[ProjectKernel],
     soc: str,
     precision_mode: str = "force_fp16",
-    occupancy: float = DEFAULT_OCCUPANCY,
+    chip: Platform | None = None,
 ) -> dict[str, str]:
     """The project's files by path, `/` between folders; the same kernels give the same text in any order.
 
-    Kernels plan within `occupancy` of UB and L1. `build.sh` is the only file to be made executable. Raises UsageError
+    Kernels plan within the UB and L1 of `chip` and with its tile rows; without one it is the family's usual chip
+    kept to its usual bound. `build.sh` is the only file to be made executable. Raises UsageError
     ATF730 for two kernels of one op type that a plugin cannot tell apart (ATF735 where they differ in element types),
     ATF731 for an op type that is no identifier, ATF732 for a chip without generated kernels or kernels of another
     family, ATF733 for an unknown precision mode, ATF734 where there is nothing to build.
@@ -74,7 +75,7 @@ def render_project(
     ordered = sorted(kernels, key=lambda k: k.kernel.op_type)
     ops = [_op_values(k) for k in ordered]
     family = family_of(soc) or ""
-    planned = planned_platform(family, occupancy)
+    planned = chip or planned_platform(family)
     values = {
         "soc": soc,
         "compute_unit": next(unit for prefix, unit in _COMPUTE_UNITS.items() if soc.startswith(prefix)),
@@ -85,6 +86,7 @@ def render_project(
         "ub_budget": planned.ub,
         "l1_reserve": _L1_RESERVE[family],
         "l1_budget": planned.l1,
+        "tile_rows": planned.tile_rows,
         "vendor_name": "atcfuse",
     }
     environment = _environment(ordered[0].kernel.signature.spec.folder.parent / "project")

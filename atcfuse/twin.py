@@ -147,7 +147,7 @@ def _check_inputs(kernel: GeneratedKernel, inputs: Mapping[str, Array]) -> None:
 def _write_request(kernel: GeneratedKernel, inputs: Mapping[str, Array], platform: Platform, folder: Path) -> None:
     p = platform
     lines = [SOCS[kernel.signature.family][0]]
-    lines.append(f"{p.cube_cores} {p.vector_cores} {p.ub} {p.l1} {p.l0a} {p.l0b} {p.l0c}")
+    lines.append(f"{p.cube_cores} {p.vector_cores} {p.ub} {p.l1} {p.l0a} {p.l0b} {p.l0c} {p.tile_rows}")
     for operand in kernel.signature.spec.inputs:
         array = inputs.get(operand.name)
         if array is None:

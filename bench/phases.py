@@ -21,12 +21,27 @@ import models
 import onnx
 
 from atcfuse import account, compiler
+from atcfuse.decide import Pricer
+from atcfuse.estimate import Kernels
 from atcfuse.files import Transaction
 from atcfuse.graph import dialect, store
 from atcfuse.match.find import RuleFinder
 from atcfuse.options import Options
 
-PHASES = ("rules", "load", "index", "infer", "match", "prepare", "select", "rewrite", "dialect", "account", "save")
+PHASES = (
+    "rules",
+    "load",
+    "index",
+    "infer",
+    "match",
+    "prepare",
+    "plan",
+    "select",
+    "rewrite",
+    "dialect",
+    "account",
+    "save",
+)
 
 
 class Clock:
@@ -84,6 +99,8 @@ def _watched(clock: Clock) -> Iterator[None]:
         (compiler, "infer", "infer"),
         (RuleFinder, "find", "match"),
         (compiler, "prepare", "prepare"),
+        (Pricer, "refusal", "plan"),
+        (Kernels, "of_node", "plan"),
         (compiler, "select", "select"),
         (compiler, "plan", "rewrite"),
         (compiler, "render", "rewrite"),

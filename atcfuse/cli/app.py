@@ -16,7 +16,8 @@ from atcfuse import __version__
 from atcfuse.cli import console
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, did_you_mean, error
 
-COMMANDS = ("optimize", "check", "explain", "verify", "diff", "rules", "kernels", "switches", "restore")
+COMMANDS = ("optimize", "check", "explain", "verify", "diff", "report", "rules", "kernels", "switches", "restore")
+LIBRARIES = ("onnx", "onnxruntime", "onnx-graphsurgeon", "numpy", "protobuf", "PyYAML")
 TRACEBACK_VARIABLE = "ATCFUSE_TRACEBACK"
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 1
 
@@ -43,12 +44,28 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """Prints the version and those of the libraries that results depend on, none of them imported."""
+    if not wanted or context.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    console.out(f"atcfuse {__version__}\n")
+    for library in LIBRARIES:
+        try:
+            found = version(library)
+        except PackageNotFoundError:
+            found = "not installed"
+        console.out(f"  {library} {found}\n")
+    context.exit()
+
+
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed or a gate not met, 2 wrong usage.",
 )
-@click.version_option(__version__, prog_name="atcfuse", message="%(prog)s %(version)s")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show versions.")
 def cli() -> None:
     """Fuse the subgraphs of an ONNX model that one Ascend kernel can run, just before ATC."""
 

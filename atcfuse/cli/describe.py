@@ -86,6 +86,8 @@ def _fusion(page: Page, entry: Document) -> None:
         before, after, saved = (microseconds(entry[f"time_us_{key}"]) for key in ("before", "after", "saved"))
         page.bullet(f"takes {before} as it stands, {after} fused; saves {saved}")
         page.bullet(traffic(entry))
+    elif entry.get("time_us_after") is not None:
+        page.bullet(f"takes {microseconds(entry['time_us_after'])}, by {entry['kernel']}")
     page.bullet("replaces:")
     for name in entry["nodes"]:
         page.bullet(name, "-", depth=2)
@@ -102,6 +104,8 @@ _TIMES = ("load", "cube", "vector", "store", "wait", "total")
 def _stages(page: Page, entry: Document) -> None:
     """The launches of both sides with what each takes on the busiest core; overheads of launches are not in it."""
     for side, what in (("before", "as it stands"), ("after", "fused")):
+        if side not in entry["cost"]:
+            continue
         stages = entry["cost"][side]["stages"]
         page.section(f"Stages in µs on the busiest core, without launches: {what}")
         head = ["", *_TIMES[:-2], "dma wait", "total"]

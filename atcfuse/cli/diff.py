@@ -16,10 +16,21 @@ from atcfuse.cli import console
 @click.argument("after", type=console.FILE)
 @click.option("--format", "style", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
 @click.option("--fail-on", type=click.Choice(["regression"]), help="Exit with 1 where AFTER is worse.")
+@click.option("--max-regression", type=float, default=0.0, show_default=True, help="Percent that --fail-on lets pass.")
+@click.option("--max-launches", type=click.IntRange(0), help="Exit with 1 where AFTER has more launches.")
+@click.option("--max-ddr-bytes", type=click.IntRange(0), help="Exit with 1 where AFTER moves more DDR bytes.")
 @console.color_option
-def command(before: Path, after: Path, style: str, fail_on: str | None) -> int:
+def command(
+    before: Path,
+    after: Path,
+    style: str,
+    fail_on: str | None,
+    max_regression: float,
+    max_launches: int | None,
+    max_ddr_bytes: int | None,
+) -> int:
     """Tell what changed from BEFORE to AFTER: reports, or models, which are fused in memory with default options."""
-    from atcfuse.report import diff, diff_json, diff_markdown, diff_text, gate
+    from atcfuse.report import diff, diff_json, diff_markdown, diff_text, gate, over_budget
 
     old, new = _report(before), _report(after)
     difference = diff(old, new)
@@ -29,9 +40,9 @@ def command(before: Path, after: Path, style: str, fail_on: str | None) -> int:
         console.out(diff_markdown(difference))
     else:
         console.out(diff_text(difference, console.width(), console.colored(sys.stdout)))
-    if fail_on is None:
-        return 0
-    found = gate(new, old, 0.0)
+    found = over_budget(new, {"launches_after": max_launches, "ddr_bytes_after": max_ddr_bytes})
+    if fail_on is not None:
+        found += gate(new, old, max_regression)
     console.show(found)
     return 1 if any(d.severity == "error" for d in found) else 0
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from atcfuse.cli import console
+from atcfuse.cli.chip import chip_options, chip_settings
 from atcfuse.diagnostics import UsageError, all_codes, code_page, did_you_mean, error
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("subject", metavar="MODEL|ATFnnn")
 @click.option("--node", metavar="NAME", help="One node, by its name or that of a value it makes.")
 @click.option("--rule", metavar="NAME", help="One rule, as if there were no other.")
-@click.option("--soc", default="Ascend910B1", show_default=True, help="ATC's --soc_version, or a SoC file.")
+@chip_options
 @click.option("--assume", default="", metavar="NAME=SIZE,…", help="Sizes of dynamic dims, for the figures.")
 @click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
@@ -62,6 +63,11 @@ def _tools(rule: str | None, given: dict[str, Any]) -> Toolbox:
     from atcfuse.explain import with_rule_alone
     from atcfuse.options import Options, parse_assumed
 
-    options = Options(given["switch_file"], given["soc"], given["rules"], assume=parse_assumed(given["assume"]))
+    options = Options(
+        switch_file=given["switch_file"],
+        rules=given["rules"],
+        assume=parse_assumed(given["assume"]),
+        **chip_settings(given),
+    )
     tools = toolbox(settled(options, {}))
     return tools if rule is None else with_rule_alone(tools, rule)

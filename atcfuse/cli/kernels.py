@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from atcfuse.cli import console
+from atcfuse.cli.chip import chip_options, settled_chip
 from atcfuse.diagnostics import AtcfuseError, UsageError, did_you_mean, error
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from atcfuse.kernel import KernelSpec
+    from atcfuse.options import Options
     from atcfuse.verify.kernels import KernelRuns
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def chip_options(command: Command) -> Command:
-    """Adds `--soc` and `--precision-mode`, which decide the kernel of a fused node."""
-    soc = click.option("--soc", default="Ascend910B1", show_default=True, help="The chip, as ATC names it.")
-    mode = click.option(
-        "--precision-mode", "mode", default="force_fp16", show_default=True, help="The one that ATC is called with."
-    )
-    return soc(mode(command))
 
 
 @click.group("kernels", short_help="List, show, generate and run the kernels of fused operators.")
@@ -67,18 +57,20 @@ def show_kernel(name: str) -> int:
 @click.argument("model", type=console.FILE)
 @click.option("-o", "--output", type=console.FILE, metavar="DIR", help="The project.  [default: MODEL.kernels]")
 @chip_options
-def generate(model: Path, output: Path | None, soc: str, mode: str) -> int:
+def generate(model: Path, output: Path | None, **chip: Any) -> int:
     """Write the operator project for the fused nodes of MODEL, which `atcfuse optimize` has written.
 
     DIR is replaced as a whole if it is such a project already.
     """
     from atcfuse.artifacts import EXECUTABLE, MARKER, model_project
-    from atcfuse.estimate import built_for
+    from atcfuse.device import load_device
+    from atcfuse.estimate import build_name, planned_chip
     from atcfuse.files import Transaction
-    from atcfuse.precision import parse_precision_mode
 
-    precision_mode = parse_precision_mode(mode)
-    project = model_project(_load(model), model, _specs(), built_for(soc), precision_mode)
+    options = settled_chip(chip)
+    device = load_device(options.soc)
+    planned = planned_chip(device, options)
+    project = model_project(_load(model), model, _specs(), build_name(device), options.precision_mode, planned)
     if not project.fused:
         hint = "optimize the model first: atcfuse optimize MODEL"
         raise AtcfuseError(error("ATF736", "the model has no fused node", hint=hint))
@@ -99,7 +91,7 @@ def generate(model: Path, output: Path | None, soc: str, mode: str) -> int:
 @chip_options
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @console.color_option
-def run(model: Path, inputs: Path | None, node: str | None, soc: str, mode: str, style: str) -> int:
+def run(model: Path, inputs: Path | None, node: str | None, style: str, **chip: Any) -> int:
     """Run the kernel of every fused node of MODEL in the twin and compare it with onnxruntime.
 
     The operands are those that onnxruntime computes when it runs the model. Errors, the bytes that each kernel moved
@@ -109,23 +101,26 @@ def run(model: Path, inputs: Path | None, node: str | None, soc: str, mode: str,
     from atcfuse.report import to_json
     from atcfuse.verify.kernels_text import kernels_dict, kernels_text
 
-    found = run_in_twin(model, inputs, node=node, soc=soc, mode=mode)
+    found = run_in_twin(model, inputs, node=node, options=settled_chip(chip))
     console.show(found.diagnostics)
     console.out(to_json(kernels_dict(found)) if style == "json" else kernels_text(found))
     return 0 if found.ok else 1
 
 
-def run_in_twin(model: Path, inputs: Path | None, *, node: str | None, soc: str, mode: str) -> KernelRuns:
+def run_in_twin(model: Path, inputs: Path | None, *, node: str | None, options: Options) -> KernelRuns:
     """The kernels of a model's fused nodes, run; compiled programs are dropped afterwards."""
     from tempfile import TemporaryDirectory
 
-    from atcfuse.estimate import built_for
-    from atcfuse.precision import parse_precision_mode
+    from atcfuse.device import load_device
+    from atcfuse.estimate import build_name, planned_chip
     from atcfuse.verify import load_inputs
     from atcfuse.verify.kernels import run_kernels
 
     given = None if inputs is None else load_inputs(inputs)
-    settings: dict[str, Any] = {"soc": built_for(soc), "precision_mode": parse_precision_mode(mode)}
+    device = load_device(options.soc)
+    settings: dict[str, Any] = {"soc": build_name(device), "precision_mode": options.precision_mode}
+    if device.family is not None:
+        settings["chip"] = planned_chip(device, options)
     with TemporaryDirectory(prefix="atcfuse-kernels-") as cache:
         return run_kernels(_load(model), model, _specs(), inputs=given, node=node, cache=Path(cache), **settings)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from atcfuse.cli import console
+from atcfuse.cli.chip import chip_options, chip_settings
 from atcfuse.diagnostics import UsageError, error
 
 if TYPE_CHECKING:
@@ -20,14 +21,12 @@ if TYPE_CHECKING:
 @click.argument("model", type=console.FILE)
 @click.option("-o", "--output", type=console.FILE, help="The optimized model.  [default: MODEL.fused.onnx]")
 @click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
-@click.option("--soc", default="Ascend910B1", show_default=True, help="ATC's --soc_version, or a SoC file.")
+@chip_options
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
 @click.option("--dialect", default="atc", show_default=True, help="atc, atc-flat or portable.")
 @click.option("--report", type=console.FILE, metavar="DIR|FILE.json", help="Where reports go.  [default: beside OUT]")
 @click.option("--no-kernels", is_flag=True, help="Write no operator project, and fuse also what has no kernel.")
-@click.option("--precision-mode", default="force_fp16", show_default=True, help="The one that ATC is called with.")
 @click.option("--min-saving", type=float, metavar="US", help="Microseconds a fusion must save.  [default: 10]")
-@click.option("--occupancy", type=float, metavar="SHARE", help="Bound of L1 and UB for kernels.  [default: 0.8]")
 @click.option("--keep-fp32", default="", metavar="OP,…", help="Operators whose kernels must compute in float32.")
 @click.option("--force", "forced", multiple=True, metavar="RULE", help="A rule whose fusions need not pay.")
 @click.option("--keep-nodes", multiple=True, metavar="GLOB|FILE", help="Nodes to leave alone.")
@@ -65,18 +64,15 @@ def command(model: Path, **given: Any) -> int:
 
 def _options(given: dict[str, Any]) -> Options:
     from atcfuse.options import Options, parse_assumed, parse_dialect, parse_names
-    from atcfuse.precision import parse_precision_mode
 
     return Options(
         switch_file=given["switch_file"],
-        soc=given["soc"],
+        **chip_settings(given),
         rules=given["rules"],
         dialect=parse_dialect(given["dialect"]),
         assume=parse_assumed(given["assume"]),
         kernels=not given["no_kernels"],
-        precision_mode=parse_precision_mode(given["precision_mode"]),
         min_saving_us=given["min_saving"],
-        occupancy=given["occupancy"],
         keep_fp32=parse_names(given["keep_fp32"]),
         forced=frozenset(given["forced"]),
         keep_nodes=given["keep_nodes"],

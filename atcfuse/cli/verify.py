@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from atcfuse.cli import console
-from atcfuse.cli.kernels import chip_options, run_in_twin
+from atcfuse.cli.chip import chip_options, settled_chip
+from atcfuse.cli.kernels import run_in_twin
 
 
 @click.command("verify", short_help="Run two models on the same inputs and compare them.")
@@ -27,9 +29,8 @@ def command(
     rtol: float | None,
     atol: float | None,
     kernels: bool,
-    soc: str,
-    mode: str,
     style: str,
+    **chip: Any,
 ) -> int:
     """Run ORIGINAL and OPTIMIZED, models of any dialect, in onnxruntime and compare every output.
 
@@ -41,6 +42,7 @@ def command(
     from atcfuse.verify import load_inputs, verification_dict, verification_text, verify
     from atcfuse.verify.kernels_text import kernels_dict, kernels_text
 
+    options = settled_chip(chip)
     given = None if inputs is None else load_inputs(inputs)
     models = [load(path) for path in (original, optimized)]
     for model in models:
@@ -53,7 +55,7 @@ def command(
         rtol=rtol,
         atol=atol,
     )
-    runs = run_in_twin(optimized, inputs, node=None, soc=soc, mode=mode) if kernels else None
+    runs = run_in_twin(optimized, inputs, node=None, options=options) if kernels else None
     console.show([*found.diagnostics, *(runs.diagnostics if runs else ())])
     if style == "json":
         console.out(to_json({**verification_dict(found), **({"kernels": kernels_dict(runs)} if runs else {})}))

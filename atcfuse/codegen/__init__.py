@@ -24,13 +24,16 @@ workspace and tiling.
 
 from atcfuse.codegen.chips import Support, status_of, support_of
 from atcfuse.codegen.names import kernel_function
+from atcfuse.codegen.node import FusedNode, fused_node
 from atcfuse.codegen.render import GeneratedKernel, output_names, predict, refusal_of, render_driver, render_kernel
 from atcfuse.codegen.signature import Signature
 
 __all__ = [
+    "FusedNode",
     "GeneratedKernel",
     "Signature",
     "Support",
+    "fused_node",
     "kernel_function",
     "output_names",
     "predict",

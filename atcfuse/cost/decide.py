@@ -75,7 +75,7 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
             yield _refusal("ATF332", kernel, f"{found} {rates}; the instruction cache has {device.icache:,}")
     threshold = device.min_saving_us if policy.min_saving_us is None else policy.min_saving_us
     saved = cost.saved_us
-    figures = f"{_us(saved.low)} to {_us(saved.high)} µs by {cost.launches_saved} launches and {_ddr(cost)}"
+    figures = f"{_us(saved.low)} to {_us(saved.high)} µs by {_launches(cost)} and {_ddr(cost)}"
     if saved.high < threshold:
         yield _refusal("ATF330", kernel, f"saves {figures}; the threshold is {threshold:g} µs")
     if kernel.cautious and saved.low < 0:
@@ -91,6 +91,11 @@ def _operators(cost: FusionCost) -> dict[str, int]:
 
 def _us(time: float) -> str:
     return f"{time:,.1f}"
+
+
+def _launches(cost: FusionCost) -> str:
+    more = f", {cost.conversions_saved} conversions" if cost.conversions_saved else ""
+    return f"{cost.launches_saved} launches{more}"
 
 
 def _ddr(cost: FusionCost) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atcfuse.cost.conversions import handed_in_fractal, with_layout_changes
 from atcfuse.cost.memory import Moved, handovers, moved_by, moved_by_kernel
 from atcfuse.cost.stages import Stage, fused_stage, unfused_stage
 from atcfuse.device import Device, Range
@@ -19,6 +20,7 @@ from atcfuse.planner import KernelWork, ProductPlan, plan_product, platform
 
 BASIS: Mapping[str, str] = {
     "launches": "computed from the graph",
+    "conversions": "estimated: changes of layout that the toolkit puts around its own products",
     "tensor_bytes": "computed from shapes and, fused, from the kernel's tiling",
     "gm_bytes": "computed from shapes and tilings",
     "workspace_bytes": "computed from the kernel's tiling",
@@ -36,10 +38,12 @@ BASIS: Mapping[str, str] = {
 class Side:
     """A region before or after. `tensor_bytes` are inputs and outputs (each once where unfused), `gm_bytes` all traffic
     at global memory with repeated reads, `ddr_bytes` the part of it that passes L2, `accesses` the memory round trips
-    that something waits for. `fast` and `slow` are the stages with products at their best and worst.
+    that something waits for, `conversions` the launches that are no nodes: casts and layout changes, which are in all
+    figures but `launches` and `tensor_bytes`. `fast` and `slow` are the stages with products at their best and worst.
     """
 
     launches: int
+    conversions: int
     accesses: int
     tensor_bytes: int
     gm_bytes: int
@@ -60,7 +64,15 @@ class Side:
 
     def as_dict(self) -> dict[str, Any]:
         """The side as report JSON, times in microseconds to three decimals."""
-        plain = ("launches", "tensor_bytes", "gm_bytes", "ddr_bytes", "workspace_bytes", "workspace_footprint")
+        plain = (
+            "launches",
+            "conversions",
+            "tensor_bytes",
+            "gm_bytes",
+            "ddr_bytes",
+            "workspace_bytes",
+            "workspace_footprint",
+        )
         return {
             **{name: getattr(self, name) for name in (*plain, "cube_flops", "vector_elements")},
             "time_us": as_list(self.time_us),
@@ -91,8 +103,13 @@ class FusionCost:
 
     @property
     def launches_saved(self) -> int:
-        """Launches fewer than before."""
+        """Launches fewer than before, conversions aside."""
         return self.before.launches - self.after.launches
+
+    @property
+    def conversions_saved(self) -> int:
+        """Casts and layout changes fewer than before."""
+        return self.before.conversions - self.after.conversions
 
     @property
     def tensor_bytes_saved(self) -> int:
@@ -121,7 +138,8 @@ def fusion_cost(before: Sequence[OpWork], after: KernelWork, device: Device, out
     read outside although something inside reads them too.
     """
     toolkit, generated = device.cube_efficiency, device.generated_cube
-    unfused, fused = unfused_cost(before, device, outputs), fused_cost(after, device)
+    fractal = tuple(handed_in_fractal(after.around))
+    unfused, fused = unfused_cost(before, device, outputs, fractal), fused_cost(after, device)
     at_worst = sum(s.total_us for s in _fused_stages(after, device, toolkit.high * generated.low))
     at_best = sum(s.total_us for s in _fused_stages(after, device, toolkit.low * generated.high))
     low = unfused.time_us.low - fused.overhead_us.low - at_worst
@@ -129,19 +147,28 @@ def fusion_cost(before: Sequence[OpWork], after: KernelWork, device: Device, out
     return FusionCost(device.name, after, unfused, fused, Range(min(low, high), max(low, high)))
 
 
-def unfused_cost(works: Sequence[OpWork], device: Device, outputs: Iterable[str] = ()) -> Side:
-    """What launches cost one after another, each with the toolkit's own kernel; a model or a part of one."""
+def unfused_cost(
+    works: Sequence[OpWork], device: Device, outputs: Iterable[str] = (), fractal: Iterable[str] = ()
+) -> Side:
+    """What launches cost one after another, each with the toolkit's own kernel; a model or a part of one.
+
+    `fractal` names inputs that lie in the layout of products already, where the chip has such a layout.
+    """
     works = [work for work in works if work.launches]
+    if device.cube_layout == "fractal":
+        works = with_layout_changes(works, outputs, fractal)
     chip = platform(device)
     plans = [plan_product(work.product, chip) if work.product else None for work in works]
     moved = moved_by(works, plans, device.l2, outputs)
-    launches = sum(work.launches for work in works)
+    launches = sum(work.launches for work in works if not work.added)
+    conversions = sum(work.launches for work in works if work.added)
     accesses = max(1, handovers(works)) if works else 0
     fast, slow = (_unfused_stages(works, plans, moved, device, share) for share in _ends(device.cube_efficiency))
     return Side(
         launches=launches,
+        conversions=conversions,
         accesses=accesses,
-        tensor_bytes=sum(work.tensor_bytes for work in works),
+        tensor_bytes=sum(work.tensor_bytes for work in works if not work.added),
         gm_bytes=sum(m.gm_read + m.gm_written for m in moved),
         ddr_bytes=sum(m.ddr for m in moved),
         workspace_bytes=0,
@@ -150,7 +177,7 @@ def unfused_cost(works: Sequence[OpWork], device: Device, outputs: Iterable[str]
         vector_elements=sum(work.vector_elements for work in works),
         fast=fast,
         slow=slow,
-        overhead_us=_overhead(launches, accesses, device),
+        overhead_us=_overhead(launches + conversions, accesses, device),
     )
 
 
@@ -158,10 +185,11 @@ def fused_cost(kernel: KernelWork, device: Device) -> Side:
     """What a fused kernel costs, with the casts and layout changes around it."""
     around = unfused_cost(kernel.around, device)
     moved = moved_by_kernel(kernel, device.l2)
-    launches, accesses = around.launches + 1, around.accesses + 1
+    launches, conversions, accesses = around.launches + 1, around.conversions, around.accesses + 1
     toolkit, generated = device.cube_efficiency, device.generated_cube
     return Side(
         launches=launches,
+        conversions=conversions,
         accesses=accesses,
         tensor_bytes=around.tensor_bytes + kernel.tensor_bytes,
         gm_bytes=around.gm_bytes + moved.gm_read + moved.gm_written,
@@ -172,7 +200,7 @@ def fused_cost(kernel: KernelWork, device: Device) -> Side:
         vector_elements=around.vector_elements + kernel.vector_elements,
         fast=_fused_stages(kernel, device, toolkit.high * generated.high),
         slow=_fused_stages(kernel, device, toolkit.low * generated.low),
-        overhead_us=_overhead(launches, accesses, device),
+        overhead_us=_overhead(launches + conversions, accesses, device),
     )
 
 

@@ -65,7 +65,8 @@ class OpWork:
     """One unfused node. `reads` and `writes` are bytes by value, each input once a mention, each output once.
 
     `vector_elements` counts elements once for every vector instruction that they pass, in `dtype`. `constants` are the
-    inputs known before the run. Views and host nodes have no launches and no work.
+    inputs known before the run. Views and host nodes have no launches and no work. `added` tells a conversion that the
+    toolkit puts in, which is no node of the model.
     """
 
     op: str
@@ -78,6 +79,7 @@ class OpWork:
     product: Product | None = None
     constants: frozenset[str] = frozenset()
     launches: int = 1
+    added: bool = False
 
     @property
     def tensor_bytes(self) -> int:
@@ -151,15 +153,16 @@ def works_of(scope: Scope, found: WorksOf) -> list[OpWork]:
 
 
 def cast_work(value: str, elements: int, source_bytes: int, target_bytes: int) -> OpWork:
-    """A precision cast at a fused node's boundary."""
+    """A precision cast that the toolkit puts behind a value."""
     made = f"{value}/cast"
-    return OpWork("Cast", made, {value: elements * source_bytes}, {made: elements * target_bytes}, 0, elements)
+    reads, writes = {value: elements * source_bytes}, {made: elements * target_bytes}
+    return OpWork("Cast", made, reads, writes, 0, elements, added=True)
 
 
 def transdata_work(value: str, size: int) -> OpWork:
-    """A change between ND and fractal layout at the boundary of 310P's cube operators, `size` in bytes."""
+    """A change between ND and fractal layout behind a value that 310P's cube operators make or read."""
     made = f"{value}/transdata"
-    return OpWork("TransData", made, {value: size}, {made: size})
+    return OpWork("TransData", made, {value: size}, {made: size}, added=True)
 
 
 def _bytes(scope: Scope, name: str, sizes: Sizes, narrow: bool) -> int:

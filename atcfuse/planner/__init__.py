@@ -5,18 +5,15 @@ and says what follows as `KernelWork`, which the cost model prices. Everything i
 One module a kernel.
 """
 
-from atcfuse.planner.attention import LEVELS, Level, attention_tile, level_rows, plan_attention
+from atcfuse.planner.attention import plan_attention
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
-from atcfuse.planner.work import KernelWork, no_kernels, platform
+from atcfuse.planner.work import TILE_ROWS, KernelWork, no_kernels, platform
 
 __all__ = [
-    "LEVELS",
+    "TILE_ROWS",
     "KernelWork",
-    "Level",
     "ProductPlan",
-    "attention_tile",
-    "level_rows",
     "no_kernels",
     "plan_attention",
     "plan_norm",

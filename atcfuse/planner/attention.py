@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
 
 from atcfuse.device import Device
 from atcfuse.match.values import Refusal
-from atcfuse.planner.work import CUBE_UNIT, KernelWork, no_kernels, platform
+from atcfuse.planner.work import CUBE_UNIT, TILE_ROWS, KernelWork, no_kernels, platform
 from atcfuse.tiling import Prediction, attention, ceil_div, round_up
 from atcfuse.tiling.attention_problem import Problem as AttentionProblem
-from atcfuse.tiling.attention_problem import visits_of
+from atcfuse.tiling.attention_problem import tasks_of
 
-Level = Literal["auto", "small", "large"]
-LEVELS: tuple[Level, ...] = ("auto", "small", "large")
-
-SMALL_ROWS, LARGE_ROWS = 32, 128
 _SCORE_PASSES = 9  # scale, maximum, difference, exponential, sum, two casts, rescaling, mask or bias
 
 
@@ -38,10 +32,10 @@ def _attention(problem: AttentionProblem, device: Device, occupancy: float) -> K
     predicted = attention.predict(problem, chip)
     if isinstance(predicted, str):
         return Refusal("ATF338", f"{predicted} on {device.name} within {occupancy:.0%} of it", "attention")
-    return _attention_work(problem, predicted)
+    return _attention_work(problem, predicted, chip.tile_rows)
 
 
-def _attention_work(problem: AttentionProblem, predicted: Prediction) -> KernelWork:
+def _attention_work(problem: AttentionProblem, predicted: Prediction, tile_rows: int) -> KernelWork:
     p, decode = problem, predicted.form == "decode"
     tiles = predicted.parameters
     rows, columns = tiles.get("rows", 1), tiles.get("columns", p.keys)
@@ -74,16 +68,13 @@ def _attention_work(problem: AttentionProblem, predicted: Prediction) -> KernelW
         peak=predicted.peak,
         handover="none" if decode else "on_chip" if p.shared_core else "workspace",
         parameters=tiles,
-        remarks=padding_remarks(p, columns),
+        remarks=(*padding_remarks(p, columns), *tile_remarks(p, predicted, tile_rows)),
     )
 
 
 def _visited_scores(problem: AttentionProblem, rows: int, columns: int) -> int:
     """Scores of one head that are computed: all, or without the tiles behind the causal diagonal."""
-    if not problem.skips:
-        return problem.queries * problem.keys
-    tiles = range(ceil_div(problem.queries, rows))
-    return sum(v.rows * v.columns for tile in tiles for v in visits_of(problem, rows, columns, tile))
+    return sum(task.rows * task.covered for task in tasks_of(problem, rows, columns))
 
 
 def _attention_sizes(p: AttentionProblem) -> dict[str, int]:
@@ -123,34 +114,18 @@ def padding_remarks(problem: AttentionProblem, columns: int) -> tuple[str, ...]:
     return (text,)
 
 
-def level_rows(level: Level, batch: int, queries: int, head_dim: int) -> tuple[tuple[int, ...], str]:
-    """Query rows that a tile may have, and a remark where the level is not meant for these sizes ("" otherwise)."""
-    if level == "auto":
-        return (16, SMALL_ROWS, 64, LARGE_ROWS), ""
-    if level == "small":
-        fits = batch >= 8 and queries <= 1024
-        return (SMALL_ROWS,), "" if fits else "small tiles are meant for batch from 8 and sequences up to 1024"
-    fits = queries >= 2048 and head_dim >= 64
-    return (LARGE_ROWS,), "" if fits else "large tiles are meant for sequences from 2048 and head dims from 64"
-
-
-def attention_tile(
-    problem: AttentionProblem, device: Device, level: Level, occupancy: float | None = None
-) -> attention.Tiling | Refusal:
-    """The tile of a level on a chip of split cores: the widest that fits, loads double buffered where they can be."""
-    share = device.occupancy if occupancy is None else occupancy
-    chip = platform(device, share)
-    rows, _ = level_rows(level, problem.batch, problem.queries, problem.head_dim)
-    for tiling in _tiles(problem, rows):
-        if sum(attention.buffers(problem, tiling).values()) <= chip.ub:
-            return tiling
-    shown = " or ".join(map(str, rows))
-    return Refusal("ATF338", f"no tile of {shown} rows fits {chip.ub:,} bytes of UB on {device.name}", "attention")
-
-
-def _tiles(problem: AttentionProblem, rows: tuple[int, ...]) -> Iterator[attention.Tiling]:
-    for row in sorted(rows, reverse=True):
-        for columns in (256, 128):
-            for load_buffers in (2, 1):
-                form: attention.Form = "one_tile" if problem.keys <= columns else "flash"
-                yield attention.Tiling(form, row, columns, load_buffers)
+def tile_remarks(problem: AttentionProblem, predicted: Prediction, asked: int) -> tuple[str, ...]:
+    """Where tiles of `asked` rows (0: the tiling chose) are not meant for these sizes, or are not what was taken."""
+    p, rows = problem, predicted.parameters["rows"]
+    if not asked:
+        return ()
+    if predicted.form == "decode":
+        return ("one query a head is taken as it is, whatever the tile level",)
+    found = []
+    if asked == TILE_ROWS["small"] and not (p.batch >= 8 and p.queries <= 1024):
+        found.append("small tiles are meant for batch from 8 and sequences up to 1,024")
+    if asked == TILE_ROWS["large"] and not (p.queries >= 2048 and p.head_dim >= 64):
+        found.append("large tiles are meant for sequences from 2,048 and head dims from 64")
+    if rows < asked:
+        found.append(f"tiles of {asked} rows do not fit the bound of UB; {rows} rows are the most that do")
+    return tuple(found)

@@ -9,7 +9,11 @@ from typing import Literal
 from atcfuse.device import Device
 from atcfuse.graph.work import OpWork
 from atcfuse.match.values import Refusal
+from atcfuse.options import TileLevel
 from atcfuse.tiling import Platform
+
+TILE_ROWS: Mapping[TileLevel, int] = {"auto": 0, "small": 32, "large": 128}
+"""Query rows of attention tiles by `--tile-level`, as users of CANN's flash attention know it; 0: a free choice."""
 
 Handover = Literal["none", "workspace", "on_chip"]
 CUBE_UNIT = 16
@@ -65,8 +69,8 @@ class KernelWork:
 def platform(device: Device, occupancy: float = 1.0) -> Platform:
     """The chip as a tiling sees it, kept to a share of L1 and UB.
 
-    L0A, L0B and L0C are not bounded: they hold the cube's operands of the moment and nothing else, and a block is cut
-    to fill them.
+    Tiles are as the device says they were asked for. L0A, L0B and L0C are not bounded: they hold the cube's operands of
+    the moment and nothing else, and a block is cut to fill them.
     """
     return Platform(
         cube_cores=device.cube_cores,
@@ -76,6 +80,7 @@ def platform(device: Device, occupancy: float = 1.0) -> Platform:
         l0a=device.l0a,
         l0b=device.l0b,
         l0c=device.l0c,
+        tile_rows=device.tile_rows,
     )
 
 

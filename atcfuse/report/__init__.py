@@ -9,7 +9,7 @@ from atcfuse.report.contract import SCHEMA, report_schema, validate
 from atcfuse.report.diff_markdown import diff_markdown
 from atcfuse.report.diff_text import diff_text
 from atcfuse.report.document import Report, read_report, to_json
-from atcfuse.report.gate import gate, regressions
+from atcfuse.report.gate import gate, over_budget, regressions
 from atcfuse.report.markdown import to_markdown
 from atcfuse.report.text import to_line, to_text
 
@@ -27,6 +27,7 @@ __all__ = [
     "diff_text",
     "gate",
     "is_empty",
+    "over_budget",
     "read_report",
     "regressions",
     "report_schema",

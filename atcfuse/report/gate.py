@@ -34,6 +34,23 @@ def gate(current: Report, baseline: Report, max_regression_pct: float) -> list[D
     return [*_worse(difference, max_regression_pct), *_unlike(difference), *_missing(current, baseline)]
 
 
+def over_budget(current: Report, budgets: Mapping[str, int | None]) -> list[Diagnostic]:
+    """ATF541 for each figure after fusion above its budget; `budgets` by summary key, None for no budget."""
+    found = []
+    for key, budget in budgets.items():
+        if budget is None:
+            continue
+        _, what, shown = _GATED[key]
+        figure = current["summary"].get(key)
+        if figure is None:
+            message = f"{what} after fusion were not estimated; the budget is {shown(budget)}"
+            found.append(error("ATF541", message, hint="set unknown dims with --assume"))
+        elif figure > budget:
+            message = f"{what} after fusion: {shown(figure)}, the budget is {shown(budget)}"
+            found.append(error("ATF541", message, hint="`atcfuse report FILE` shows what was kept and why"))
+    return found
+
+
 def regressions(difference: Diff, max_regression_pct: float = 0.0) -> list[str]:
     """What became worse in a difference, one sentence each: the errors of `gate`."""
     return [diagnostic.message for diagnostic in _worse(difference, max_regression_pct)]

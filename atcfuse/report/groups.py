@@ -222,6 +222,8 @@ def headline_rows(report: Report, of_bytes: Callable[[Figure], str]) -> list[Row
         *_rows_where_known(summary, of_bytes),
         _time_row(summary),
     ]
+    if summary.get("conversions_before") or summary.get("conversions_after"):
+        rows.append(_count_row(summary, "conversions by ATC", "conversions"))
     if summary.get("weight_bytes_before") is not None or summary.get("weight_bytes_after") is not None:
         rows.append(_row(summary, "weight bytes", "weight_bytes", of_bytes))
     rows.append(_count_row(summary, "nodes", "nodes"))

@@ -14,6 +14,8 @@ class Platform:
     """A chip as the toolkit's PlatformAscendC describes it to a tiling function; sizes in bytes.
 
     `ub` is what a kernel may ask of InitBuffer: the unified buffer less 256 B of the framework and 8 KB of API scratch.
+    `tile_rows` is no property of the chip: the query rows that an attention's tiles were asked to have at most (the
+    widest that fit are taken), 0 where the tiling chooses.
     """
 
     cube_cores: int
@@ -23,6 +25,7 @@ class Platform:
     l0a: int
     l0b: int
     l0c: int
+    tile_rows: int = 0
 
 
 PLATFORM_910B = Platform(24, 48, 188_160, 524_032, 65_536, 65_536, 131_072)
@@ -45,10 +48,11 @@ DEFAULT_OCCUPANCY = 0.8
 _WHOLE = {"910B": (196_608, 524_288), "310P": (262_144, 1_048_576)}
 
 
-def planned_platform(family: str, occupancy: float = DEFAULT_OCCUPANCY) -> Platform:
-    """The usual chip of a family as generated kernels plan for it: kept to a share of all UB and L1."""
+def planned_platform(family: str, occupancy: float = DEFAULT_OCCUPANCY, tile_rows: int = 0) -> Platform:
+    """The usual chip of a family as generated kernels plan for it: kept to a share of all UB and L1, tiles as asked."""
     chip, (ub, l1) = platform_of(family), _WHOLE[family]
-    return replace(chip, ub=min(chip.ub, int(ub * occupancy)), l1=min(chip.l1, int(l1 * occupancy)))
+    bounded = {"ub": min(chip.ub, int(ub * occupancy)), "l1": min(chip.l1, int(l1 * occupancy))}
+    return replace(chip, **bounded, tile_rows=tile_rows)
 
 
 def ceil_div(a: int, b: int) -> int:

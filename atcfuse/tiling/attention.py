@@ -6,13 +6,14 @@ what the twin counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
 from typing import Literal
 
 from atcfuse.tiling import Platform, Prediction, attention_310p, ceil_div, round_up
-from atcfuse.tiling.attention_problem import Problem, Visit, broadcast_rows, visits_of
+from atcfuse.tiling.attention_problem import Problem, Task, broadcast_rows, tasks_of, tile_sizes
 
 Form = Literal["flash", "one_tile", "decode"]
 
@@ -44,10 +45,10 @@ def predict(problem: Problem, platform: Platform) -> Prediction | str:
     query_tiles = ceil_div(problem.queries, tiling.rows)
     tasks = problem.batch * problem.heads * query_tiles
     blocks = min(platform.cube_cores, ceil_div(tasks, 2))
-    visits = [list(visits_of(problem, tiling.rows, tiling.columns, tile)) for tile in range(query_tiles)]
-    reads, writes, ring_read, ring_written = _traffic(problem, tiling, visits)
+    visited = tasks_of(problem, tiling.rows, tiling.columns)
+    reads, writes, ring_read, ring_written = _traffic(problem, tiling, visited)
     uses_cube = tiling.form not in _MESSAGE_FREE
-    all_visits = problem.batch * problem.heads * sum(map(len, visits))
+    all_visits = problem.batch * problem.heads * sum(task.tiles for task in visited)
     return Prediction(
         form=tiling.form,
         blocks=blocks,
@@ -56,7 +57,7 @@ def predict(problem: Problem, platform: Platform) -> Prediction | str:
         writes=writes,
         workspace_read=ring_read if uses_cube else 0,
         workspace_written=ring_written if uses_cube else 0,
-        workspace_footprint=_footprint(problem, tiling, visits, tasks, 2 * blocks) if uses_cube else 0,
+        workspace_footprint=_footprint(problem, tiling, visited, tasks, 2 * blocks) if uses_cube else 0,
         workspace_bytes=_core_bytes(problem, tiling) * 2 * blocks if uses_cube else 0,
         messages=2 * all_visits + 4 * 2 * blocks if uses_cube else 0,  # products; two SetOrgShape and End a core
         buffers=buffers(problem, tiling),
@@ -65,14 +66,18 @@ def predict(problem: Problem, platform: Platform) -> Prediction | str:
 
 
 def choose_tiling(problem: Problem, platform: Platform) -> Tiling | None:
-    """The tiling that moves the least bytes on the busiest core, the smaller one where that makes no difference."""
+    """The tiling that moves the least bytes on the busiest core, the smaller one where that makes no difference.
+
+    Where the platform asks for tile rows, it is the widest tile up to those that fits.
+    """
     if problem.queries == 1 and not problem.keys_transposed:
         tiling = _decode_tiling(problem)
         return tiling if _on_chip(problem, tiling) <= platform.ub else None
     best: tuple[int, Tiling] | None = None
-    for candidate in _candidates(problem):
+    for candidate in _candidates(problem, platform.tile_rows):
         cost = _estimate(problem, candidate, 2 * platform.cube_cores)
-        if _on_chip(problem, candidate) <= platform.ub and (best is None or cost < best[0]):
+        wider = platform.tile_rows and best is not None and candidate.rows > best[1].rows
+        if _on_chip(problem, candidate) <= platform.ub and (best is None or wider or cost < best[0]):
             best = cost, candidate
     return best[1] if best else None
 
@@ -83,12 +88,10 @@ def buffers(problem: Problem, tiling: Tiling) -> dict[str, int]:
     return {name: round_up(size, 32) for name, size in sizes.items() if size}
 
 
-def _candidates(problem: Problem) -> Iterator[Tiling]:
-    for rows in (16, 32, 64, 128):
-        for columns in (128, 256):
-            for load_buffers in (2, 1):
-                form: Form = "one_tile" if problem.keys <= columns else "flash"
-                yield Tiling(form, rows, columns, load_buffers)
+def _candidates(problem: Problem, tile_rows: int) -> Iterator[Tiling]:
+    for rows, columns in tile_sizes(tile_rows):
+        form: Form = "one_tile" if problem.keys <= columns else "flash"
+        yield from (Tiling(form, rows, columns, load_buffers) for load_buffers in (2, 1))
 
 
 def _decode_tiling(problem: Problem) -> Tiling:
@@ -107,10 +110,10 @@ def _estimate(problem: Problem, tiling: Tiling, cores: int) -> int:
     return rounds * moved * (4 if tiling.load_buffers == 2 else 5)
 
 
-def _broadcast_size(shape: tuple[int, ...], visit: Visit) -> int:
-    """Elements of a bias or mask that are loaded for a tile."""
-    columns = 1 if not shape or shape[-1] == 1 else visit.columns
-    return broadcast_rows(shape, visit.rows) * columns
+def _broadcast_size(shape: tuple[int, ...], task: Task) -> int:
+    """Elements of a bias or mask that are loaded over a task's tiles."""
+    columns = task.tiles if not shape or shape[-1] == 1 else task.covered
+    return broadcast_rows(shape, task.rows) * columns
 
 
 def _score_buffers(problem: Problem, tiling: Tiling) -> dict[str, int]:
@@ -157,27 +160,25 @@ def _on_chip(problem: Problem, tiling: Tiling) -> int:
 
 
 def _traffic(
-    problem: Problem, tiling: Tiling, visits: list[list[Visit]]
+    problem: Problem, tiling: Tiling, visited: Iterable[Task]
 ) -> tuple[dict[str, int], dict[str, int], int, int]:
     """Reads and writes by operand, and the ring's, over all heads."""
     p, size = problem, problem.element_bytes
     decode, one_tile = tiling.form == "decode", tiling.form == "one_tile"
     reads = dict.fromkeys(("q", "k", "v", "bias", "mask"), 0)
-    ring_read = ring_written = results = 0
-    for task in visits:
-        results += task[0].rows * p.value_dim * size
-        reads["q"] += task[0].rows * p.head_dim * size * (1 if decode else len(task))
-        for visit in task:
-            scores, partial = visit.rows * visit.columns, visit.rows * p.value_dim * 4
-            reads["k"] += visit.columns * p.head_dim * size
-            reads["v"] += visit.columns * p.value_dim * size
-            reads["bias"] += _broadcast_size(p.bias_shape, visit) * p.bias_bytes
-            reads["mask"] += _broadcast_size(p.mask_shape, visit) if p.has_mask else 0
-            ring_read += scores * (4 + size) + (0 if one_tile else partial)
-            ring_written += scores * (4 + size) + (0 if one_tile else partial)
+    ring = results = 0
+    for task, times in Counter(visited).items():
+        results += times * task.rows * p.value_dim * size
+        reads["q"] += times * task.rows * p.head_dim * size * (1 if decode else task.tiles)
+        reads["k"] += times * task.covered * p.head_dim * size
+        reads["v"] += times * task.covered * p.value_dim * size
+        reads["bias"] += times * _broadcast_size(p.bias_shape, task) * p.bias_bytes
+        reads["mask"] += times * _broadcast_size(p.mask_shape, task) if p.has_mask else 0
+        partial = 0 if one_tile else task.tiles * task.rows * p.value_dim * 4
+        ring += times * (task.rows * task.covered * (4 + size) + partial)
     heads = p.batch * p.heads
     operands = {name: count * heads for name, count in reads.items() if count}
-    return operands, {"out": results * heads}, ring_read * heads, ring_written * heads
+    return operands, {"out": results * heads}, ring * heads, ring * heads
 
 
 def _core_bytes(problem: Problem, tiling: Tiling) -> int:
@@ -186,27 +187,41 @@ def _core_bytes(problem: Problem, tiling: Tiling) -> int:
     return slots * (round_up(tile * 4, 512) + round_up(tile * problem.element_bytes, 512) + partial)
 
 
-def _footprint(problem: Problem, tiling: Tiling, visits: list[list[Visit]], tasks: int, cores: int) -> int:
+def _footprint(problem: Problem, tiling: Tiling, visited: Sequence[Task], tasks: int, cores: int) -> int:
     """Distinct ring bytes written. Query tiles come round in a fixed rhythm, so one period of tasks tells all."""
-    query_tiles = len(visits)
-    shapes: list[set[Visit]] = [set() for _ in range(cores)]
-    for task in range(min(tasks, lcm(query_tiles, cores))):
-        shapes[task % cores].update(visits[task % query_tiles])
-    return sum(_slot_bytes(problem, tiling, frozenset(core), slot) for core in shapes for slot in (0, 1))
+    period = min(tasks, lcm(len(visited), cores))
+    written: dict[frozenset[Task], int] = {}
+    total = 0
+    for core in range(cores):
+        here = frozenset(visited[task % len(visited)] for task in range(core, period, cores))
+        if here not in written:
+            written[here] = sum(_slot_bytes(problem, tiling, here, slot) for slot in (0, 1))
+        total += written[here]
+    return total
 
 
-def _slot_bytes(problem: Problem, tiling: Tiling, visits: frozenset[Visit], slot: int) -> int:
+def _slot_bytes(problem: Problem, tiling: Tiling, tasks: Iterable[Task], slot: int) -> int:
     """The union of tiles that all start in the slot's corner, rows `columns` elements apart."""
-    here = [v for v in visits if v.slot == slot]
-    if not here:
+    widths: dict[int, int] = {}
+    for task in tasks:
+        columns = _widest(task, slot)
+        if columns:
+            widths[task.rows] = max(columns, widths.get(task.rows, 0))
+    if not widths:
         return 0
     area = below = 0
-    for rows in sorted({v.rows for v in here}, reverse=True):
-        widest = max(v.columns for v in here if v.rows == rows)
-        area += rows * max(widest - below, 0)
-        below = max(below, widest)
-    partial = 0 if tiling.form == "one_tile" else max(v.rows for v in here) * problem.value_dim * 4
+    for rows in sorted(widths, reverse=True):
+        area += rows * max(widths[rows] - below, 0)
+        below = max(below, widths[rows])
+    partial = 0 if tiling.form == "one_tile" else max(widths) * problem.value_dim * 4
     return area * (4 + problem.element_bytes) + partial
+
+
+def _widest(task: Task, slot: int) -> int:
+    """Columns of the widest tile of a task in a slot of its ring of two: tiles go to both in turn."""
+    if task.tiles <= slot:
+        return 0
+    return task.last if slot == task.tiles - 1 else task.columns
 
 
 def _peak(problem: Problem, tiling: Tiling) -> dict[str, int]:

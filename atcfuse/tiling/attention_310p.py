@@ -6,11 +6,12 @@ is read beyond a tile's columns counts, except at the end of the tensor, where t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from atcfuse.tiling import Platform, Prediction, ceil_div, round_up
-from atcfuse.tiling.attention_problem import Problem, Visit, broadcast_rows, visits_of
+from atcfuse.tiling.attention_problem import Problem, Task, broadcast_rows, tasks_of, tile_sizes
 
 _BLOCK = 32
 _SOFTCAP_SCRATCH = 8192
@@ -34,13 +35,13 @@ def predict(problem: Problem, platform: Platform) -> Prediction | str:
         return "no tile fits the unified buffer"
     query_tiles, key_tiles = ceil_div(problem.queries, tiling.rows), ceil_div(problem.keys, tiling.columns)
     tasks = problem.batch * problem.heads * query_tiles
-    visits = [list(visits_of(problem, tiling.rows, tiling.columns, tile)) for tile in range(query_tiles)]
+    visited = tasks_of(problem, tiling.rows, tiling.columns)
     tiles = {"rows": tiling.rows, "columns": tiling.columns, "query_tiles": query_tiles, "key_tiles": key_tiles}
     return Prediction(
         form="shared_core",
         blocks=min(platform.cube_cores, tasks),
         parameters={**tiles, "tasks": tasks},
-        reads=_reads(problem, tiling, visits),
+        reads=_reads(problem, visited),
         writes={"out": problem.batch * problem.heads * problem.queries * problem.value_dim * 2},
         workspace_read=0,
         workspace_written=0,
@@ -53,11 +54,15 @@ def predict(problem: Problem, platform: Platform) -> Prediction | str:
 
 
 def choose_tiling(problem: Problem, platform: Platform) -> Tiling | None:
-    """The tiling that moves the least bytes on the busiest core, the smaller one where that makes no difference."""
+    """The tiling that moves the least bytes on the busiest core, the smaller one where that makes no difference.
+
+    Where the platform asks for tile rows, it is the widest tile up to those that fits.
+    """
     best: tuple[int, Tiling] | None = None
-    for candidate in (Tiling(rows, columns) for rows in (16, 32, 64, 128) for columns in (128, 256)):
+    for candidate in (Tiling(rows, columns) for rows, columns in tile_sizes(platform.tile_rows)):
         cost = _estimate(problem, candidate, platform.cube_cores)
-        if sum(buffers(problem, candidate).values()) <= platform.ub and (best is None or cost < best[0]):
+        wider = platform.tile_rows and best is not None and candidate.rows > best[1].rows
+        if sum(buffers(problem, candidate).values()) <= platform.ub and (best is None or wider or cost < best[0]):
             best = cost, candidate
     return best[1] if best else None
 
@@ -107,47 +112,46 @@ def _transfer(product: tuple[int, int, int]) -> int:
     return max(m, n) * k * 2
 
 
-def _reads(problem: Problem, tiling: Tiling, visits: list[list[Visit]]) -> dict[str, int]:
+def _reads(problem: Problem, visited: Sequence[Task]) -> dict[str, int]:
     heads = problem.batch * problem.heads
-    rows = sum(visit.rows for task in visits for visit in task)
-    columns = sum(visit.columns for task in visits for visit in task)
+    rows = sum(task.rows * task.tiles for task in visited)
+    columns = sum(task.covered for task in visited)
     reads = {
         "q": heads * rows * problem.head_dim * 2,
         "k": heads * columns * problem.head_dim * 2,
         "v": heads * columns * problem.value_dim * 2,
-        "bias": _blocked(problem, tiling, visits, problem.bias_shape, 2) if problem.bias_bytes else 0,
-        "mask": _blocked(problem, tiling, visits, problem.mask_shape, 1) if problem.has_mask else 0,
+        "bias": _blocked(problem, visited, problem.bias_shape, 2) if problem.bias_bytes else 0,
+        "mask": _blocked(problem, visited, problem.mask_shape, 1) if problem.has_mask else 0,
     }
     return {name: count for name, count in reads.items() if count}
 
 
-def _blocked(problem: Problem, tiling: Tiling, visits: list[list[Visit]], shape: tuple[int, ...], size: int) -> int:
+def _blocked(problem: Problem, visited: Sequence[Task], shape: tuple[int, ...], size: int) -> int:
     """Bytes read of a bias or mask of `size`-byte elements."""
-    heads = problem.batch * problem.heads
     whole = sum(
-        broadcast_rows(shape, visit.rows) * ceil_div(visit.columns * size, _BLOCK) * _BLOCK
-        for task in visits
-        for visit in task
+        times * broadcast_rows(shape, task.rows) * task.units(size, _BLOCK) * _BLOCK
+        for task, times in Counter(visited).items()
     )
-    return heads * whole - _never_read(problem, tiling, visits, shape, size)
+    return problem.batch * problem.heads * whole - _never_read(problem, visited, shape, size)
 
 
-def _never_read(problem: Problem, tiling: Tiling, visits: list[list[Visit]], shape: tuple[int, ...], size: int) -> int:
-    """What `_blocked` would read beyond the end of the tensor."""
+def _never_read(problem: Problem, visited: Sequence[Task], shape: tuple[int, ...], size: int) -> int:
+    """What `_blocked` would read beyond the end of the tensor: only last tiles of a row, which are not full."""
     batches, heads, rows, keys = (1,) * (4 - len(shape)) + shape
     flat = batches * heads * rows
     end = flat * keys
     times = (problem.batch // batches) * (problem.heads // heads)
+    alike = Counter(visited).items()
     saved = 0
     for row in reversed(range(flat)):
         if (row + 1) * keys + _BLOCK <= end:
             break
-        tasks = visits if rows == 1 else [visits[row % rows // tiling.rows]]
-        for number, visit in ((n, v) for task in tasks for n, v in enumerate(task)):
-            start = row * keys + number * tiling.columns
-            covered = ceil_div(visit.columns * size, _BLOCK) * _BLOCK
+        tasks = alike if rows == 1 else [(visited[row % rows // visited[0].rows], 1)]
+        for task, count in tasks:
+            start = row * keys + task.covered - task.last
+            covered = ceil_div(task.last * size, _BLOCK) * _BLOCK
             if start + covered // size > end:
-                saved += times * (covered - visit.columns * size)
+                saved += count * times * (covered - task.last * size)
     return saved
 
 

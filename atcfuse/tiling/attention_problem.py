@@ -1,4 +1,4 @@
-"""One attention as a tiling sees it, and the tiles that its tasks visit; the same on every chip."""
+"""One attention as a tiling sees it, the tiles it chooses among, and what its tasks visit; the same on every chip."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from atcfuse.tiling import ceil_div
+
+ROWS, COLUMNS = (16, 32, 64, 128), (128, 256)
+"""Queries and keys of a tile."""
 
 
 @dataclass(frozen=True)
@@ -38,25 +41,49 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """One tile of a task: its rows, columns, and slot in a ring of two."""
+class Task:
+    """What one query tile of one head visits: `rows` queries, the first `covered` keys in `tiles` tiles.
+
+    All tiles have `columns` keys but the last, which has what is left of `covered`.
+    """
 
     rows: int
+    tiles: int
+    covered: int
     columns: int
-    slot: int
+
+    @property
+    def last(self) -> int:
+        """Keys of the last tile."""
+        return self.covered - (self.tiles - 1) * self.columns
+
+    def units(self, size: int, unit: int) -> int:
+        """Units of `unit` bytes that a row takes over all tiles, each tile rounded up; `size` bytes an element."""
+        return (self.tiles - 1) * ceil_div(self.columns * size, unit) + ceil_div(self.last * size, unit)
 
 
-def visits_of(problem: Problem, rows: int, columns: int, query_tile: int) -> Iterator[Visit]:
-    """The tiles of `columns` keys that the task of `rows` queries number `query_tile` visits, in order."""
-    first = query_tile * rows
-    here = min(rows, problem.queries - first)
-    tiles = ceil_div(problem.keys, columns)
-    if problem.skips:
-        offset = problem.keys - problem.queries if problem.bottom_right else 0
-        visible = first + here + offset
-        tiles = min(max(ceil_div(visible, columns) if visible > 0 else 0, 1), tiles)
-    for j in range(tiles):
-        yield Visit(here, min(columns, problem.keys - j * columns), j % 2)
+def tasks_of(problem: Problem, rows: int, columns: int) -> list[Task]:
+    """What each query tile of one head visits where a task is `rows` queries and a tile `columns` keys, in order."""
+    keys, count = problem.keys, ceil_div(problem.queries, rows)
+    tiles = ceil_div(keys, columns)
+    left = problem.queries - (count - 1) * rows
+    if not problem.skips:
+        return [*[Task(rows, tiles, keys, columns)] * (count - 1), Task(left, tiles, keys, columns)]
+    offset = keys - problem.queries if problem.bottom_right else 0
+    found = []
+    for tile in range(count):
+        here = rows if tile < count - 1 else left
+        visible = tile * rows + here + offset
+        seen = min(max(ceil_div(max(visible, 0), columns), 1), tiles)
+        found.append(Task(here, seen, min(seen * columns, keys), columns))
+    return found
+
+
+def tile_sizes(tile_rows: int) -> Iterator[tuple[int, int]]:
+    """Rows and columns that a tile may have, in the order in which they are tried; 0 leaves the rows open."""
+    for rows in ROWS:
+        if not tile_rows or rows <= tile_rows:
+            yield from ((rows, columns) for columns in COLUMNS)
 
 
 def broadcast_rows(shape: tuple[int, ...], rows: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from atcfuse.graph.single import tap
 from atcfuse.kernel import KernelSpec
 from atcfuse.precision import DEFAULT_MODE
 from atcfuse.reference import bfloat16_values
-from atcfuse.tiling import planned_platform
+from atcfuse.tiling import Platform, planned_platform
 from atcfuse.twin import TwinResult, find_compiler, run_kernel
 from atcfuse.vectors import encode, signature_model
 from atcfuse.verify.compare import OutputError, Tolerance, compare_arrays
@@ -41,7 +41,8 @@ class KernelRun:
     """One fused node in the twin on one set of inputs.
 
     `counted` and `predicted` are bytes named as in the twin's report, and the high-water mark of each on-chip memory;
-    `capacity` is what the chip has of those. `failure` tells why there is no result.
+    `capacity` is what the chip has of those. `failure` tells why there is no result, `shapes` are those of
+    the inputs.
     """
 
     node: str
@@ -51,6 +52,7 @@ class KernelRun:
     counted: Mapping[str, int] | None = None
     predicted: Mapping[str, int] | None = None
     failure: Diagnostic | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -84,14 +86,16 @@ def run_kernels(
     *,
     soc: str,
     precision_mode: str = DEFAULT_MODE,
+    chip: Platform | None = None,
     inputs: Mapping[str, Array] | None = None,
     node: str | None = None,
     cache: Path | None = None,
 ) -> KernelRuns:
     """Runs every fused node of a portable model (or the one called `node`); the model is changed.
 
-    `path` locates external data, `inputs` are made up where none are given, `cache` keeps compiled kernels. A kernel is
-    held against onnxruntime on the same operands, rounded to the element types that the precision mode leaves them.
+    `path` locates external data, `inputs` are made up where none are given, `cache` keeps compiled kernels, `chip` is
+    what tilings plan for, the family's usual chip kept to its usual bound if not given. A kernel is held against
+    onnxruntime on the same operands, rounded to the element types that the precision mode leaves them.
     Raises AtcfuseError: ATF700 no C++ compiler, ATF736 no fused node; UsageError ATF737 for an unknown `node`; what the
     twin finds wrong with a kernel is in the result.
     """
@@ -103,7 +107,7 @@ def run_kernels(
     interface = read_interface(model)
     feeds = _feeds(model, path.parent, interface, inputs) if runnable else []
     taps = tap(index, (value for n in runnable for value in n.inputs.values()))
-    twin = _Twin(index.opset, cache)
+    twin = _Twin(index.opset, chip, cache)
     runs = [
         twin.run(n, feed, {operand: values[taps[value]] for operand, value in n.inputs.items()})
         for feed, values in _activations(model, path.parent, interface, feeds)
@@ -175,8 +179,8 @@ def _not_run(failure: RuntimeFailure) -> Diagnostic:
 class _Twin:
     """Runs nodes in the twin and in onnxruntime; one session of each operator is kept."""
 
-    def __init__(self, opset: int, cache: Path | None) -> None:
-        self._opset, self._cache = opset, cache
+    def __init__(self, opset: int, chip: Platform | None, cache: Path | None) -> None:
+        self._opset, self._chip, self._cache = opset, chip, cache
         self._sessions: dict[str, tuple[Session, Interface]] = {}
 
     def run(self, node: NodeKernel, feed: str, values: Mapping[str, Value]) -> KernelRun:
@@ -186,11 +190,12 @@ class _Twin:
         dtypes = kernel.signature.dtypes
         inputs = {name: encode(np.asarray(value), dtypes[name]) for name, value in values.items()}
         try:
-            chip = planned_platform(kernel.signature.family)
+            chip = self._chip or planned_platform(kernel.signature.family)
             result = run_kernel(kernel, inputs, platform=chip, cache=self._cache)
         except AtcfuseError as e:
             return KernelRun(node.node, kernel, feed, failure=e.diagnostics[0])
-        predicted = predict(kernel, {k: v.shape for k, v in inputs.items()}, chip)
+        shapes = {name: array.shape for name, array in inputs.items()}
+        predicted = predict(kernel, shapes, chip)
         assert not isinstance(predicted, str), predicted  # the kernel's own tiling took the shapes
         counted = {**result.counters, **result.counters["peak"]}
         try:
@@ -198,7 +203,8 @@ class _Twin:
         except RuntimeFailure as e:
             message = f"onnxruntime does not compute what {node.op} means: {e}"
             return KernelRun(node.node, kernel, feed, failure=error("ATF740", message))
-        return KernelRun(node.node, kernel, feed, outputs, {name: counted[name] for name in predicted}, predicted)
+        found = {name: counted[name] for name in predicted}
+        return KernelRun(node.node, kernel, feed, outputs, found, predicted, shapes=shapes)
 
     def _compare(
         self, node: NodeKernel, kernel: GeneratedKernel, feed: str, inputs: Mapping[str, Array], result: TwinResult

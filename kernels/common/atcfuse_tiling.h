@@ -9,7 +9,8 @@ namespace atcfuse {
 constexpr int32_t kMaxRank = 8;
 
 /// A chip as PlatformAscendC describes it; sizes in bytes. `ub` is what InitBuffer may ask for: the unified buffer
-/// less 8 KB of API scratch at its end.
+/// less 8 KB of API scratch at its end. `tileRows` is no property of the chip: the query rows that an attention's tiles
+/// were asked to have at most (the widest that fit are taken), 0 where the tiling chooses.
 struct Platform {
     int32_t cubeCores;
     int32_t vectorCores;
@@ -18,6 +19,7 @@ struct Platform {
     int64_t l0a;
     int64_t l0b;
     int64_t l0c;
+    int32_t tileRows = 0;
 };
 
 /// An operand's shape; rank -1 for an optional operand that is absent.

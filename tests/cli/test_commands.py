@@ -99,7 +99,30 @@ def test_explain_one_rule_shows_what_others_would_hide(atcfuse, bert):
 
 def test_explain_an_optimized_model(atcfuse, fused):
     name = next(n.name for n in onnx.load(fused).graph.node if n.op_type == "FusedAttention")
-    assert "a fused node that the model came with" in atcfuse("explain", fused, "--node", name).out.replace("\n", " ")
+    shown = atcfuse("explain", fused, "--node", name).out
+    assert "a fused node that the model came with" in shown.replace("\n", " ")
+    assert shown.count("dma wait") == 1, "what it replaced is not known any more"
+    assert "by AtcfuseAttention" in shown
+
+
+def test_explain_takes_the_options_that_settle_a_kernel(atcfuse, bert):
+    report = json.loads(atcfuse("optimize", bert, "--dry-run", "--format", "json").out)
+    name = next(f["name"] for f in report["fusions"] if f["op"] == "FusedAttention")
+
+    def told(*options):
+        done = atcfuse("explain", bert, "--node", name, "--format", "json", "--assume", "sequence=1024", *options)
+        assert done.code == 0, done.err
+        (fusion,) = json.loads(done.out)["fusions"]
+        return fusion
+
+    assert told("--tile-level", "small")["tiling"]["rows"] == 32
+    assert told("--occupancy", "0.3")["on_chip"]["UB"] <= 0.3 * 196_608
+    assert told()["chip_status"] == "twin"
+    assert told("--precision-mode", "must_keep_origin_dtype")["chip_status"] == "checked in the twin only"
+    assert told("--soc", "Ascend310P3")["tiling"]["form"] == "shared_core"
+    for option, code in (("--tile-level", "ATF159"), ("--precision-mode", "ATF153")):
+        done = atcfuse("explain", bert, "--node", name, option, "wide")
+        assert (done.code, code in done.err) == (2, True)
 
 
 def test_explain_a_code_prints_its_page(atcfuse):

@@ -78,6 +78,50 @@ def test_generate_follows_chip_and_precision_mode(atcfuse: Run, bert: Path, tmp_
     assert "FusedLayerNormQKV" not in readme
 
 
+PLANS = [("--tile-level", "small"), ("--tile-level", "large", "--occupancy", "1"), ("--occupancy", "0.3")]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_tile_level_and_occupancy_reach_every_command(
+    atcfuse: Run, bert: Path, tmp_path: Path, plan: tuple[str, ...]
+) -> None:
+    """The report, the project and the project generated again from the fused model plan alike."""
+    assert atcfuse("optimize", bert, *plan, "--assume", "batch=8,sequence=128").code == 0
+    project = files(bert.with_name("bert.fused.kernels"))
+    report = json.loads(bert.with_name("bert.fused.report.json").read_text())
+    level = plan[1] if plan[0] == "--tile-level" else "auto"
+    rows = {"small": 32, "large": 128, "auto": 0}[level]
+    assert f"chip.tileRows = {rows};" in project["op_host/atcfuse_host.h"].decode()
+    assert f"tile level {level}" in report["basis"]["on_chip"]
+    taken = {f["tiling"]["rows"] for f in report["fusions"] if f["op"] == "FusedAttention"}
+    assert taken == ({rows} if rows else taken)
+    meant = {r for f in report["fusions"] for r in f["remarks"] if "meant for" in r}
+    assert meant == ({"large tiles are meant for sequences from 2,048 and head dims from 64"} if rows == 128 else set())
+    done = atcfuse("kernels", "generate", bert.with_name("bert.fused.onnx"), "-o", tmp_path / "project", *plan)
+    assert done.code == 0
+    assert files(tmp_path / "project") == project
+    plain = atcfuse("kernels", "generate", bert.with_name("bert.fused.onnx"), "-o", tmp_path / "plain")
+    assert plain.code == 0
+    assert files(tmp_path / "plain") != project
+
+
+@needs_compiler
+def test_kernels_run_with_the_tiles_of_a_level(atcfuse: Run, bert: Path, tmp_path: Path) -> None:
+    atcfuse("optimize", bert)
+    fused, inputs = bert.with_name("bert.fused.onnx"), tmp_path / "inputs.npz"
+    ids = np.arange(16, dtype=np.int64).reshape(1, 16)
+    np.savez(inputs, input_ids=ids, attention_mask=np.ones_like(ids), token_type_ids=ids % 2)
+    peaks = {}
+    for level in ("small", "auto"):
+        command = ("kernels", "run", fused, "--node", NODE, "--inputs", inputs, "--format", "json")
+        done = atcfuse(*command, "--tile-level", level)
+        assert done.code == 0, done.err
+        (run,) = json.loads(done.out)["runs"]
+        assert run["counted"] == run["predicted"]
+        peaks[level] = run["counted"]["ub"]
+    assert peaks["small"] != peaks["auto"]
+
+
 def test_generate_says_why_there_is_nothing(atcfuse: Run, bert: Path) -> None:
     done = atcfuse("kernels", "generate", bert)
     assert done.code == 1
@@ -151,6 +195,8 @@ def test_without_a_compiler_the_message_says_what_to_do(
         (("--node", "nobody"), "ATF737", 2),
         (("--soc", "Ascend310B1"), "ATF738", 1),
         (("--precision-mode", "half"), "ATF153", 2),
+        (("--tile-level", "medium"), "ATF159", 2),
+        (("--occupancy", "80"), "ATF156", 2),
     ],
 )
 def test_mistakes_have_codes(atcfuse: Run, bert: Path, arguments: tuple[str, ...], code: str, exit_code: int) -> None:

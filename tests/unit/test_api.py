@@ -146,3 +146,11 @@ def test_what_the_package_exports():
     assert all(getattr(atcfuse, name) for name in atcfuse.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         atcfuse.nothing  # noqa: B018
+
+
+def test_a_notebook_shows_the_report_in_a_frame():
+    shown = atcfuse.optimize(SAMPLE)._repr_html_()
+    assert shown.startswith("<iframe ")
+    assert shown.count("<iframe") == 1
+    assert "&lt;h1&gt;" in shown
+    assert "<script>" not in shown

@@ -16,13 +16,16 @@ from onnx import TensorProto, helper
 
 from atcfuse.artifacts import NodeKernel, distinct, kernel_files, model_project, node_kernels
 from atcfuse.compiler import optimize_proto, toolbox
+from atcfuse.device import load_device
 from atcfuse.diagnostics import AtcfuseError, UsageError
+from atcfuse.estimate import Kernels
 from atcfuse.graph.feeds import ModelProto, read_interface, read_model
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.store import load
 from atcfuse.kernel import KernelSpec, load_kernels
 from atcfuse.options import Options
+from atcfuse.planner import KernelWork
 from atcfuse.precision import DEFAULT_MODE
 from atcfuse.reference import bfloat16_bits, bfloat16_values
 from atcfuse.vectors import decode, encode, signature_model
@@ -232,6 +235,38 @@ def test_kernels_agree_with_onnxruntime(name: str, node: str | None, soc: str, m
         assert run.counted == run.predicted
         assert run.worst is not None
         assert run.worst.max_rel < 1e-2
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "soc"),
+    [
+        pytest.param(name, soc, marks=() if (name, soc) == (BERT, SOC) else pytest.mark.slow)
+        for name in NAMES
+        for soc in (SOC, "Ascend310P3")
+    ],
+)
+def test_what_reports_predict_of_every_fused_node_is_what_the_twin_measures(
+    name: str, soc: str, programs: Path
+) -> None:
+    """Bytes at global memory and the peak of every on-chip memory, planned as `optimize` plans them."""
+    model = fused(name, soc, DEFAULT_MODE)
+    device = load_device(soc)
+    if not kernels_of(name, soc)[0]:
+        return
+    found = run_kernels(model, SAMPLES / name, specs(), soc=soc, cache=programs)
+    planner = Kernels(device, Options())
+    assert found.runs
+    for run in found.runs:
+        signature, counted = run.kernel.signature, run.counted
+        assert counted is not None, run.failure
+        work = planner.work(signature.spec, signature.attributes, signature.dtypes, run.shapes)
+        assert isinstance(work, KernelWork)
+        assert work.tensor_bytes == counted["tensor_bytes_read"] + counted["tensor_bytes_written"]
+        assert work.workspace_read == counted["workspace_bytes_read"]
+        assert work.workspace_written == counted["workspace_bytes_written"]
+        assert work.workspace_footprint == counted["workspace_footprint"]
+        assert dict(work.peak) == {memory: counted[memory] for memory in work.peak}
 
 
 @needs_compiler

@@ -6,14 +6,19 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
+from atcfuse import estimate
 from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.options import Options
+from atcfuse.planner import attention as planner_attention
+from atcfuse.planner import norm as planner_norm
+from atcfuse.tiling import attention, layer_norm_qkv
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -108,3 +113,29 @@ def test_a_failing_command_is_an_error_with_its_output() -> None:
 def test_the_median_is_taken_of_every_figure() -> None:
     usages = [run.Usage(1.0, 9.0, 5), run.Usage(2.0, 8.0, 4), run.Usage(3.0, 1.0, 6)]
     assert run.median(usages) == run.Usage(2.0, 8.0, 5)
+
+
+def test_tilings_of_layers_that_are_alike_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty-two layers cost the planning of one, whatever the layers are called."""
+    calls: dict[str, int] = {}
+
+    def counted(name: str, real: Any) -> Any:
+        def call(*args: Any) -> Any:
+            calls[name] = calls.get(name, 0) + 1
+            return real(*args)
+
+        return call
+
+    for module, name in ((attention, "predict"), (layer_norm_qkv, "plan"), (estimate, "render_kernel")):
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    found = []
+    for layers in (2, 32):
+        planner_attention._attention.cache_clear()
+        planner_norm._norm.cache_clear()
+        calls.clear()
+        report = optimize_proto(models.transformer(layers), toolbox(Options(dialect="portable"))).report
+        assert len([f for f in report["fusions"] if f["op"] == "FusedAttention"]) == layers
+        found.append(dict(calls))
+    assert found[0] == found[1]
+    assert found[0]["predict"] == 1
+    assert 0 < found[0]["plan"] < found[0]["render_kernel"] < 8, "candidates of several rules for one layer"

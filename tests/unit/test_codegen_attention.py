@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from atcfuse.codegen import kernel_function, refusal_of, render_kernel
 from atcfuse.codegen.layouts import parse_layout, read_sizes
 from atcfuse.diagnostics import AtcfuseError
-from atcfuse.tiling import PLATFORM_310P, PLATFORM_910B, Prediction
+from atcfuse.tiling import PLATFORM_310P, PLATFORM_910B, Platform, Prediction
 from atcfuse.tiling.attention import predict
 from atcfuse.tiling.attention_problem import Problem
 from atcfuse.twin import run_kernel
@@ -99,12 +99,35 @@ def test_every_kind_of_mask_at_every_length(kind: str, queries: int, keys: int, 
     check(outcome, KINDS[kind].dtype)
 
 
+LEVELS = [
+    ("plain", PLATFORM_910B, 16, 16),
+    ("plain", PLATFORM_910B, 32, 32),
+    ("plain", PLATFORM_910B, 128, 128),
+    ("boolean", PLATFORM_910B, 128, 64),
+    ("bias", PLATFORM_310P, 32, 32),
+    ("bias", PLATFORM_310P, 128, 64),
+]
+
+
 @needs_compiler
 @pytest.mark.parametrize("kind", ["plain", "boolean", "causal and padding"])
 def test_the_largest_tiles(kind: str, programs: Path) -> None:
     outcome = run(KINDS[kind], 2, 290, 530, programs, **masks_of(kind, 2, 290, 530), platform=ONE_CORE)
     assert outcome.predicted.parameters["rows"] >= 64
     check(outcome, KINDS[kind].dtype)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("kind", "chip", "rows", "taken"), LEVELS)
+def test_tiles_of_the_rows_that_were_asked_for(
+    kind: str, chip: Platform, rows: int, taken: int, programs: Path
+) -> None:
+    """The C++ tiling takes the same tile: bytes and peaks would differ otherwise. 128 rows seldom fit."""
+    case = SHARED_CORE["bias"] if chip is PLATFORM_310P else KINDS[kind]
+    asked = replace(chip, tile_rows=rows)
+    outcome = run(case, 2, 130, 300, programs, **masks_of(kind, 2, 130, 300), platform=asked)
+    assert outcome.predicted.parameters["rows"] == taken
+    check(outcome, case.dtype)
 
 
 @needs_compiler

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from atcfuse.device import load_device
 from atcfuse.graph.work import Product
 from atcfuse.match.values import Refusal
-from atcfuse.planner import (
-    KernelWork,
-    attention_tile,
-    level_rows,
-    plan_attention,
-    plan_norm,
-    plan_product,
-    platform,
-)
+from atcfuse.options import TileLevel
+from atcfuse.planner import TILE_ROWS, KernelWork, plan_attention, plan_norm, plan_product, platform
 from atcfuse.tiling import PLATFORM_310P, PLATFORM_910B, attention
 from atcfuse.tiling.attention_problem import Problem
 from atcfuse.tiling.layer_norm_qkv import Problem as NormProblem
@@ -157,32 +150,50 @@ def test_no_tile_in_a_small_memory() -> None:
 # ---------------------------------------------------------------- levels
 
 
+def level(name: TileLevel, chip: str = "Ascend910B1", **changes: object) -> KernelWork:
+    device = replace(load_device(chip), tile_rows=TILE_ROWS[name])
+    return planned(plan_attention(problem(**changes), device))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("chip", ["Ascend910B1", "Ascend310P3"])
+def test_a_level_takes_the_widest_tile_up_to_its_rows_that_fits(chip: str) -> None:
+    for sizes in ({"queries": 512}, {"queries": 4096}, {"queries": 2048, "head_dim": 128, "value_dim": 128}):
+        small, large = (level(name, chip, **sizes).parameters["rows"] for name in ("small", "large"))
+        assert small == 32
+        assert large == 64, "128 rows do not fit 80 % of UB on either chip"
+        assert level("auto", chip, **sizes).parameters["rows"] in (16, 32, 64, 128)
+    assert level("small", chip, queries=512, head_dim=256, value_dim=256, bias_bytes=2, bias_shape=(512, 512))
+
+
+def test_128_rows_are_taken_where_they_fit() -> None:
+    device = replace(B1, tile_rows=TILE_ROWS["large"])
+    work = planned(plan_attention(problem(2048), device, occupancy=1.0))
+    assert (work.parameters["rows"], work.parameters["columns"], work.parameters["load_buffers"]) == (128, 128, 1)
+    assert work.remarks == ()
+
+
 @pytest.mark.parametrize(
-    ("level", "batch", "queries", "head_dim", "rows", "meant"),
+    ("name", "sizes", "remark"),
     [
-        ("auto", 1, 4096, 64, (16, 32, 64, 128), True),
-        ("small", 8, 1024, 64, (32,), True),
-        ("small", 4, 1024, 64, (32,), False),
-        ("small", 8, 1025, 64, (32,), False),
-        ("large", 1, 2048, 64, (128,), True),
-        ("large", 1, 2047, 64, (128,), False),
-        ("large", 1, 2048, 32, (128,), False),
+        ("small", {"batch": 8, "queries": 1024}, ""),
+        ("small", {"batch": 4, "queries": 1024}, "small tiles are meant for batch from 8 and sequences up to 1,024"),
+        ("small", {"batch": 8, "queries": 1040}, "small tiles are meant for batch from 8 and sequences up to 1,024"),
+        ("large", {"queries": 1024}, "large tiles are meant for sequences from 2,048 and head dims from 64"),
+        ("large", {"queries": 2048}, "tiles of 128 rows do not fit the bound of UB; 64 rows are the most that do"),
+        (
+            "large",
+            {"queries": 2048, "head_dim": 32, "value_dim": 32},
+            "large tiles are meant for sequences from 2,048 and head dims from 64",
+        ),
+        ("large", {"queries": 1, "keys": 512}, "one query a head is taken as it is, whatever the tile level"),
+        ("auto", {"queries": 1, "keys": 512}, ""),
     ],
 )
-def test_levels(level, batch: int, queries: int, head_dim: int, rows: tuple[int, ...], meant: bool) -> None:  # type: ignore[no-untyped-def]
-    found, remark = level_rows(level, batch, queries, head_dim)
-    assert found == rows
-    assert (remark == "") == meant
-
-
-def test_a_level_takes_the_widest_tile_that_fits() -> None:
-    small = attention_tile(problem(1024), B1, "small")
-    assert small == attention.Tiling("flash", 32, 256, 2)
-    large = attention_tile(problem(2048), B1, "large", occupancy=1.0)
-    assert large == attention.Tiling("flash", 128, 128, 1)
-    refused = attention_tile(problem(2048, head_dim=256, value_dim=256), B1, "large")
-    assert isinstance(refused, Refusal)
-    assert refused.code == "ATF338"
+def test_a_level_that_is_not_meant_for_the_sizes_is_remarked(
+    name: TileLevel, sizes: dict[str, int], remark: str
+) -> None:
+    remarks = level(name, **sizes).remarks
+    assert (remark in remarks) if remark else remarks == ()
 
 
 # ---------------------------------------------------------------- norms and products

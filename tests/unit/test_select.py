@@ -7,6 +7,7 @@ from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,43 @@ def test_small_groups_are_solved_exactly(sets: list[frozenset[int]]) -> None:
         if all(not a & b for a, b in combinations(some, 2))
     )
     assert sum(map(gain, chosen)) == best
+
+
+WEIGHTED = st.lists(
+    st.tuples(st.frozensets(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 10**6)), max_size=10
+)
+
+
+@given(WEIGHTED)
+@settings(max_examples=200, deadline=None)
+def test_savings_in_time_are_solved_exactly(weighted: list[tuple[frozenset[int], int]]) -> None:
+    """Gains as the cost model gives them: any number of microseconds, more for fewer nodes."""
+    fusions: list[Any] = [Fusion(members) for members, _ in weighted]
+    saved = {id(f): thousandths / 1000 for f, (_, thousandths) in zip(fusions, weighted, strict=True)}
+    chosen = select(fusions, lambda f: saved[id(f)]).chosen
+    best = max(
+        sum(saved[id(f)] for f in some)
+        for count in range(len(fusions) + 1)
+        for some in combinations(fusions, count)
+        if all(not a.members & b.members for a, b in combinations(some, 2))
+    )
+    assert sum(saved[id(f)] for f in chosen) == pytest.approx(best, abs=1e-3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 4), st.floats(0.001, 1000)), min_size=30, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_large_groups_save_no_less_than_greedy_in_node_order(spans: list[tuple[int, int, float]]) -> None:
+    fusions: list[Any] = [Fusion(frozenset(range(start, start + size + 1))) for start, size, _ in sorted(spans)]
+    saved = {id(f): time for f, (_, _, time) in zip(fusions, sorted(spans), strict=True)}
+    taken: set[int] = set()
+    in_order = 0.0
+    for f in fusions:
+        if not taken & f.members:
+            taken |= f.members
+            in_order += saved[id(f)]
+    chosen = select(fusions, lambda f: saved[id(f)]).chosen
+    assert all(not a.members & b.members for a, b in combinations(chosen, 2))
+    assert sum(saved[id(f)] for f in chosen) >= in_order * (1 - 1e-6)
 
 
 @given(SETS)

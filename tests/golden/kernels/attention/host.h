@@ -254,11 +254,15 @@ inline int64_t estimate(const Tiling& t, Form form, int64_t heads, int64_t cores
     return rounds * bytes * (t.loadBuffers == 2 ? 4 : 5);
 }
 
-/// Chooses the tile sizes and the form, the smaller ones where it makes no difference. False where nothing fits.
+/// Chooses the tile sizes and the form, the smaller ones where it makes no difference; where rows were asked for, the
+/// widest tile up to them that fits. False where nothing fits.
 inline bool chooseTiles(const atcfuse::Platform& platform, int64_t heads, Tiling& tiling, Form& form)
 {
     int64_t best = 0;
     for (const int32_t rows : {16, 32, 64, 128}) {
+        if (platform.tileRows != 0 && rows > platform.tileRows) {
+            break;
+        }
         for (const int32_t columns : {128, 256}) {
             for (const int32_t buffers : {2, 1}) {
                 Tiling t = tiling;
@@ -268,7 +272,8 @@ inline bool chooseTiles(const atcfuse::Platform& platform, int64_t heads, Tiling
                 const Form candidate = t.keys <= columns ? kOneTile : kFlash;
                 setTileBuffers(t, candidate);
                 const int64_t cost = estimate(t, candidate, heads, int64_t{platform.cubeCores} * 2);
-                if (onChipBytes(t) <= platform.ub && (best == 0 || cost < best)) {
+                const bool wider = platform.tileRows != 0 && rows > tiling.rows;
+                if (onChipBytes(t) <= platform.ub && (best == 0 || wider || cost < best)) {
                     best = cost;
                     tiling = t;
                     form = candidate;

@@ -1,0 +1,68 @@
+"""`fusion_result.json`: how often passes matched and took effect, in the form in which ATC itself writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from atcfuse.report.document import Report
+
+SECTIONS = {"GraphFusion": "graph_fusion", "UBFusion": "ub_fusion"}
+_GRAPH = "session_and_graph_id_0_0"
+
+
+def to_fusion_result(report: Report) -> str:
+    """Counters of the rules of a report by switch name, as text each, sorted; a pass that matched nothing is absent.
+
+    Rules that share a switch are added up. Without any pass it is an empty object (ATC writes no file then).
+    """
+    sections: dict[str, dict[str, dict[str, int]]] = {}
+    switches = {switch.get("rule"): switch for switch in report["switches"]}
+    for rule, counted in report["rules"].items():
+        switch = switches.get(rule)
+        if switch is None or not (counted["match_times"] or counted["effect_times"]):
+            continue
+        section = sections.setdefault(SECTIONS[switch["kind"]], {})
+        entry = section.setdefault(switch["name"], {"effect_times": 0, "match_times": 0})
+        for key in entry:
+            entry[key] += counted[key] or 0
+    texts = {kind: {name: _texts(kind, counts) for name, counts in passes.items()} for kind, passes in sections.items()}
+    return json.dumps({_GRAPH: texts} if texts else {}, indent=4, sort_keys=True) + "\n"
+
+
+def _texts(kind: str, counts: Mapping[str, int]) -> dict[str, str]:
+    """ATC counts in text, and for UB fusion tells hits of its repository too."""
+    more = {"repository_hit_times": "0"} if kind == "ub_fusion" else {}
+    return {**{key: str(count) for key, count in counts.items()}, **more}
+
+
+def read_fusion_result(document: object) -> dict[str, dict[str, int]] | None:
+    """Counters by pass name of a fusion_result.json, all graphs and kinds together; None for another document."""
+    if not isinstance(document, dict) or not document:
+        return None
+    found: dict[str, dict[str, int]] = {}
+    for graph, kinds in document.items():
+        if not graph.startswith("session_and_graph_id_") or not isinstance(kinds, dict):
+            return None
+        for passes in kinds.values():
+            if not isinstance(passes, dict):
+                return None
+            for name, counts in passes.items():
+                entry = found.setdefault(name, {"effect_times": 0, "match_times": 0})
+                for key in entry:
+                    entry[key] += _number(counts, key)
+    return found
+
+
+def _number(counts: object, key: str) -> int:
+    value = counts.get(key, "0") if isinstance(counts, dict) else "0"
+    return int(value) if isinstance(value, (int, str)) and str(value).isdigit() else 0
+
+
+def load_fusion_result(path: Path) -> dict[str, dict[str, int]] | None:
+    """`read_fusion_result` of a file; None where it is another one or cannot be read."""
+    try:
+        return read_fusion_result(json.loads(path.read_text(encoding="utf-8-sig")))
+    except (OSError, ValueError, RecursionError):
+        return None

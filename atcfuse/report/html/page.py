@@ -1,0 +1,220 @@
+"""What the page shows, as plain text and numbers; the template beside it arranges that and escapes everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atcfuse.report.document import Report
+from atcfuse.report.figures import (
+    Figure,
+    Time,
+    bytes_change,
+    count,
+    count_change,
+    exact_bytes,
+    human_bytes,
+    microseconds,
+    percent,
+)
+from atcfuse.report.groups import (
+    Entry,
+    all_diagnostics,
+    basis_line,
+    facts,
+    headline,
+    headline_table,
+    kept_groups,
+    plugin_source,
+    reason_of,
+    rule_groups,
+    traffic,
+)
+from atcfuse.report.html.strip import Block, strip
+from atcfuse.report.names import UNNAMED, pairs, printable, shorten, span_of
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+NODES_SHOWN = 40
+PLACES_SHOWN = 12
+_NAME = 96
+_LANES = ("load", "cube", "vector", "store", "wait")
+
+
+def to_html(report: Report) -> str:
+    """The report as one HTML file; the same report gives the same bytes, and no text of a model can be markup."""
+    return _template().render(**_page(report))
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("page.html.j2")
+
+
+def _page(report: Report) -> dict[str, Any]:
+    head, rows = headline_table(report, exact_bytes)
+    summary, basis = report["summary"], report.get("basis") or {}
+    return {
+        "title": shorten(report["model"]["name"] or UNNAMED, _NAME),
+        "headline": printable(headline(report)),
+        "facts": [printable(f) for f in facts(report)],
+        "basis_line": basis_line(report),
+        "basis": {key: printable(text) for key, text in sorted(basis.items())},
+        "bars": _bars(summary, basis),
+        "head": head,
+        "rows": rows,
+        "blocks": [_block(block, report) for block in strip(report["fusions"])],
+        "fusion_count": len(report["fusions"]),
+        "left": [[count(entry["count"]), printable(entry["op"])] for entry in report.get("left") or ()],
+        "rules": [_rule(rule) for rule in rule_groups(report)],
+        "kept": [_kept(group) for group in kept_groups(report["kept"])],
+        "kept_count": len(report["kept"]),
+        "assumed": pairs(summary["assumed_dims"]),
+        "switches": [s for s in report["switches"] if s["state"] == "off"],
+        "plugins": [[printable(p["key"]), printable(plugin_source(p))] for p in report["plugins"]],
+        "diagnostics": [_diagnostic(entry) for entry in all_diagnostics(report)],
+    }
+
+
+def _bars(summary: Entry, basis: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The answer: launches, DDR bytes and time, each as bars of before, after ATC and after."""
+    figures = (
+        ("launches", "launches", count, basis.get("launches", "")),
+        ("DDR bytes", "ddr_bytes", human_bytes, basis.get("ddr_bytes", "")),
+        ("time", "time_us", microseconds, basis.get("time_us", "")),
+    )
+    found = []
+    for label, key, shown, origin in figures:
+        sides = [("before", f"{key}_before"), ("after ATC", f"{key}_after_atc"), ("after", f"{key}_after")]
+        known = [(name, summary[k]) for name, k in sides if summary.get(k) is not None]
+        if known:
+            most = max(_size(value) for _, value in known) or 1.0
+            bars = [
+                {"side": name, "text": shown(value), "share": round(100 * _size(value) / most, 1)}
+                for name, value in known
+            ]
+            change = percent(*(round(_size(summary.get(f"{key}_{s}")) * 1000) for s in ("before", "after")))
+            found.append({"label": label, "bars": bars, "change": change, "origin": printable(origin)})
+    return found
+
+
+def _size(value: Figure | Time) -> float:
+    """A figure as a length, of a range the middle."""
+    if value is None:
+        return 0.0
+    return float(value) if isinstance(value, (int, float)) else sum(value) / len(value)
+
+
+def _block(block: Block, report: Report) -> dict[str, Any]:
+    names = [str(f["name"]) for f in block.all]
+    kernels = [_kernel(fusion, block.all[i :: len(block.fusions)], report) for i, fusion in enumerate(block.fusions)]
+    return {
+        "times": block.times,
+        "kernels": kernels,
+        "where": [shorten(text, _NAME) for text in span_of(names)],
+        "ops": [k["op"] for k in kernels],
+    }
+
+
+def _kernel(fusion: Entry, alike: Sequence[Entry], report: Report) -> dict[str, Any]:
+    nodes = [printable(n or UNNAMED) for n in fusion["nodes"]]
+    return {
+        "op": printable(fusion["op"]),
+        "rule": printable(fusion["rule"]),
+        "name": shorten(fusion["name"] or UNNAMED, _NAME),
+        "others": [shorten(f["name"], _NAME) for f in alike[1 : PLACES_SHOWN + 1]],
+        "more": max(0, len(alike) - 1 - PLACES_SHOWN),
+        "nodes": [shorten(n, _NAME) for n in nodes[:NODES_SHOWN]],
+        "nodes_more": max(0, len(nodes) - NODES_SHOWN),
+        "node_count": len(nodes),
+        "launches": count_change(fusion["launches_saved"]),
+        "bytes": bytes_change(fusion["ddr_bytes_saved"]),
+        "time": microseconds(fusion.get("time_us_saved")),
+        "earlier": bool(fusion.get("earlier")),
+        "kernel": printable(fusion.get("kernel") or ""),
+        "status": printable(fusion.get("chip_status") or ""),
+        "settings": [printable(p) for p in pairs(fusion["choices"]) + pairs(fusion.get("attributes") or {})],
+        "tiling": pairs(fusion.get("tiling") or {}),
+        "traffic": traffic(fusion),
+        "remarks": [printable(r) for r in fusion.get("remarks") or ()],
+        "memories": _memories(fusion.get("on_chip") or {}, report.get("chip") or {}),
+        "lanes": _lanes(fusion.get("stages_us") or {}),
+    }
+
+
+def _memories(used: Mapping[str, int], chip: Mapping[str, int]) -> list[dict[str, Any]]:
+    """On-chip use against capacity; the share is None where the report does not tell the capacity."""
+    found = []
+    for name, size in sorted(used.items()):
+        whole = chip.get(name)
+        share = None if not whole else round(100 * size / whole, 1)
+        found.append(
+            {"name": name, "used": human_bytes(size), "of": human_bytes(whole) if whole else "", "share": share}
+        )
+    return found
+
+
+def _lanes(stages: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    """How long each unit of the busiest core works, all to the scale of the longest."""
+    known = [(lane, stages[lane]) for lane in _LANES if lane in stages]
+    most = max((_size(time) for _, time in known), default=0.0) or 1.0
+    return [
+        {"lane": lane, "text": microseconds(time), "share": round(100 * _size(time) / most, 1)} for lane, time in known
+    ]
+
+
+def _rule(rule: Any) -> dict[str, Any]:
+    fused = bool(rule.groups)
+    return {
+        "rule": printable(rule.rule),
+        "switch": rule.switch,
+        "matched": "" if rule.matched is None else count(rule.matched),
+        "fused": count(rule.count),
+        "launches": count_change(rule.saved("launches_saved")) if fused else "",
+        "bytes": bytes_change(rule.saved("ddr_bytes_saved")) if fused else "",
+        "time": microseconds(rule.time_saved) if fused else "",
+        "order": [rule.matched or 0, rule.count, *_orders(rule, fused)],
+    }
+
+
+def _orders(rule: Any, fused: bool) -> Iterable[float]:
+    """Numbers to sort the savings by."""
+    if not fused:
+        return (0, 0, 0)
+    return (_size(rule.saved("launches_saved")), _size(rule.saved("ddr_bytes_saved")), _size(rule.time_saved))
+
+
+def _kept(group: Any) -> dict[str, Any]:
+    return {
+        "code": printable(group.first["code"]),
+        "times": len(group.entries),
+        "rules": [printable(r) for r in group.rules],
+        "reason": shorten(reason_of(group), 400),
+        "hint": printable(group.first["hint"] or ""),
+        "anchors": [shorten(a or UNNAMED, _NAME) for a in group.anchors[:PLACES_SHOWN]],
+        "more": max(0, len(group.anchors) - PLACES_SHOWN),
+    }
+
+
+def _diagnostic(entry: Entry) -> dict[str, Any]:
+    notes = [*entry.get("notes", ()), *filter(None, [entry.get("hint")])]
+    return {
+        "severity": entry["severity"],
+        "code": entry["code"],
+        "where": printable(entry.get("span") or ""),
+        "message": shorten(entry["message"], 400),
+        "notes": [shorten(n, 400) for n in notes],
+    }

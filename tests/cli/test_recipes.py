@@ -1,0 +1,107 @@
+"""The recipes of docs/ci.md, run as they stand there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cli_support import SAMPLES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
+LOST = "FusedAttentionFusionPass"
+
+
+def block(language: str, mark: str) -> str:
+    """The code block of a language that contains a text."""
+    (found,) = [b for b in re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.M | re.S) if mark in b]
+    return str(found)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A repository with model, switch file and baseline, and `atcfuse` on the path beside an `atc` that says its words."""
+    (tmp_path / "model.onnx").write_bytes((SAMPLES / "bert_ts11_fp32_dynamic.onnx").read_bytes())
+    (tmp_path / "sw.yaml").write_text(f"Switch:\n  GraphFusion:\n    {LOST}: on\n")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    command = f'#!/bin/sh\nexec "{sys.executable}" -c "from atcfuse.cli import main; main()" "$@"\n'
+    for name, text in (("atcfuse", command), ("atc", '#!/bin/sh\necho "$@" > atc.log\n: > model.om\n')):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    first = block("sh", "cp model.fused.report.json")
+    assert run(tmp_path, first).returncode == 0
+    return tmp_path
+
+
+def run(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    path = f"{folder / 'tools'}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    return subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def switch_off(folder: Path) -> None:
+    """A pull request that loses all attention fusions."""
+    (folder / "sw.yaml").write_text(f"Switch:\n  GraphFusion:\n    {LOST}: off\n")
+
+
+def test_github_fails_on_a_regression_and_shows_it(job: Path) -> None:
+    steps = {
+        s["name"]: s["run"] for s in yaml.safe_load(block("yaml", "jobs:"))["jobs"]["fuse"]["steps"] if "name" in s
+    }
+    assert run(job, steps["fuse"]).returncode == 0
+    switch_off(job)
+    failed = run(job, steps["fuse"])
+    assert failed.returncode == 1
+    assert "ATF537" in failed.stderr
+    shown = run(job, steps["show"], GITHUB_STEP_SUMMARY=str(job / "summary.md"))
+    assert shown.returncode == 0, shown.stderr
+    assert "FusedAttention" in (job / "summary.md").read_text()
+    codes = [r["ruleId"] for r in json.loads((job / "atcfuse.sarif").read_text())["runs"][0]["results"]]
+    assert "ATF321" in codes
+
+
+def test_gitlab_leaves_its_artifacts(job: Path) -> None:
+    recipe: Any = yaml.safe_load(block("yaml", "before_script"))["fuse"]
+    switch_off(job)
+    assert run(job, "\n".join(recipe["script"])).returncode == 1
+    assert run(job, "set -e\n" + "\n".join(recipe["after_script"])).returncode == 0
+    quality = json.loads((job / recipe["artifacts"]["reports"]["codequality"]).read_text())
+    assert {"ATF321"} <= {entry["check_name"] for entry in quality}
+    assert all((job / path).exists() for path in recipe["artifacts"]["paths"])
+
+
+@pytest.mark.parametrize("worse", [False, True])
+def test_the_shell_script_keeps_the_exit_code(job: Path, worse: bool) -> None:
+    if worse:
+        switch_off(job)
+    done = run(job, block("bash", "--format junit"))
+    assert done.returncode == int(worse)
+    assert "<testsuite " in (job / "atcfuse.xml").read_text()
+    assert "<testsuite " in (job / "check.xml").read_text()
+
+
+def test_the_hook_refuses_what_atc_would(job: Path) -> None:
+    (hook,) = yaml.safe_load(block("yaml", "hooks:"))["repos"][0]["hooks"]
+    assert run(job, f"{hook['entry']} model.onnx model.onnx").returncode == 0
+    (job / "bad.onnx").write_bytes(b"not a model")
+    assert run(job, f"{hook['entry']} model.onnx bad.onnx").returncode == 1
+    assert re.search(hook["files"], "a/model.onnx")
+    assert re.search(hook["exclude"], "a/model.fused.onnx")
+
+
+def test_make_chains_atcfuse_and_atc(job: Path) -> None:
+    (job / "Makefile").write_text(block("make", "model.om:").replace("bash model.fused", "test -f model.fused"))
+    (job / "model.fused.onnx").unlink()
+    done = run(job, "make model.om")
+    assert done.returncode == 0, done.stderr
+    words = (job / "atc.log").read_text()
+    assert "--model=model.fused.onnx" in words
+    assert "--soc_version=Ascend910B1" in words
+    assert json.loads((job / "sw.json").read_text())["Switch"]

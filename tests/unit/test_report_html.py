@@ -1,0 +1,177 @@
+"""The HTML report: what it shows, that nothing of a model becomes markup, and that it works in a browser."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atcfuse.report.html import to_html
+from atcfuse.report.html.strip import strip
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "report"
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+HOSTILE = "</script><script>boom()</script>\"'<img src=x onerror=boom()>\u202e*/\n" + "n" * 10_000
+
+
+def report() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((GOLDEN / "bert.json").read_text(encoding="utf-8"))
+    for fusion in document["fusions"]:
+        fusion |= {"on_chip": {"UB": 150_000, "L1": 20_000}, "time_us_saved": [2.0, 30.0]}
+        fusion |= {"stages_us": {"load": [1.0, 2.0], "cube": [0.5, 1.0], "vector": [2.0, 2.5], "store": [0.5, 1.0]}}
+    document["chip"] = {"UB": 196_608, "L1": 524_288}
+    document["left"] = [{"op": "MatMul", "count": 12}, {"op": "Gelu", "count": 2}]
+    return document
+
+
+def deep(layers: int) -> dict[str, Any]:
+    document = report()
+    pair = document["fusions"][:2]
+    document["fusions"] = []
+    for layer in range(layers):
+        for fusion in copy.deepcopy(pair):
+            text = json.dumps(fusion).replace("layer.0", f"layer.{layer}").replace("norm.0", f"norm.{layer}")
+            document["fusions"].append(json.loads(text))
+    return document
+
+
+class Tags(HTMLParser):
+    """Every start tag with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_same_report_gives_the_same_page() -> None:
+    assert to_html(report()) == to_html(report())
+
+
+def test_repeated_layers_fold() -> None:
+    (block,) = strip(deep(32)["fusions"])
+    assert (block.times, len(block.fusions), len(block.all)) == (32, 2, 64)
+    page = to_html(deep(32))
+    assert "×32" in page
+    assert page.count('class="kernel"') == 2
+    assert len(page) < 300_000
+
+
+@given(st.lists(st.integers(0, 2), max_size=40))
+def test_a_strip_shows_every_fusion_once_and_in_order(kinds: list[int]) -> None:
+    pair = report()["fusions"]
+    fusions = [{**pair[0], "op": f"Fused{kind}", "name": f"n{i}"} for i, kind in enumerate(kinds)]
+    blocks = strip(fusions)
+    assert [f["name"] for block in blocks for f in block.all] == [f["name"] for f in fusions]
+    for block in blocks:
+        assert [f["op"] for f in block.all] == [f["op"] for f in block.fusions] * block.times
+
+
+def test_nothing_of_a_model_becomes_markup() -> None:
+    plain = report()
+    text = json.dumps(plain)
+    names = [
+        plain["model"]["name"],
+        plain["kept"][2]["anchor"],
+        plain["fusions"][0]["name"],
+        plain["fusions"][0]["nodes"][0],
+    ]
+    for name in names:
+        text = text.replace(json.dumps(name), json.dumps(HOSTILE))
+    tags = Tags(to_html(json.loads(text))).found
+    assert [t for t, _ in tags].count("script") == 1
+    assert not [t for t, _ in tags if t == "img"]
+    assert not [a for _, attributes in tags for a in attributes if a.startswith("on")]
+
+
+def test_nothing_is_loaded_from_anywhere() -> None:
+    page = to_html(report())
+    assert not re.search(r"(?i)(src|href)=|url\(|@import|https?:", page)
+
+
+def _dump(page: str, tmp_path: Path, script: str, *flags: str) -> tuple[Any, str]:
+    """What a script returns after the page has loaded, and what the browser logged."""
+    file = tmp_path / "page.html"
+    done = f"<script>document.title = 'result ' + JSON.stringify((() => {{ {script} }})());</script></body>"
+    file.write_text(page.replace("</body>", done), encoding="utf-8")
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--log-level=0"]
+    run = subprocess.run(
+        [*command, f"--user-data-dir={tmp_path / 'profile'}", *flags, "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found = re.search(r"<title>result (.*?)</title>", run.stdout, re.S)
+    assert found is not None, run.stdout[:500]
+    return json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")), run.stderr
+
+
+_USE = """
+const shown = () => [...document.querySelectorAll('.item')].filter((i) => !i.classList.contains('hidden')).length;
+const all = shown();
+const search = document.getElementById('search');
+const type = (text) => { search.value = text; search.dispatchEvent(new Event('input')); return shown(); };
+const one = type('pooler/softmax');
+const none = type('no such text');
+const back = type('');
+document.getElementById('unfold').click();
+const open = [...document.querySelectorAll('details')].every((d) => d.open);
+const head = document.querySelectorAll('.sortable thead button')[3];
+return { all, one, none, back, open, sortable: head !== undefined };
+"""
+
+_CONTRAST = """
+const channel = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+const ground = (e) => {
+  for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] > 0) return c;
+  }
+  return [255, 255, 255];
+};
+for (const d of document.querySelectorAll('details')) d.open = true;
+const poor = [];
+for (const e of document.querySelectorAll('body *:not(script)')) {
+  if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
+  const [a, b] = [light(parse(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
+  if ((a + 0.05) / (b + 0.05) < 4.5) poor.push(`${e.tagName} ${e.className} ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+}
+return { poor: [...new Set(poor)], dark: light(ground(document.body)) < 0.2, wide: document.body.scrollWidth > innerWidth };
+"""
+
+
+@browser
+def test_folds_and_search_work_without_an_error(tmp_path: Path) -> None:
+    found, log = _dump(to_html(report()), tmp_path, _USE)
+    assert found["one"] == 1
+    assert found["none"] == 0
+    assert found["back"] == found["all"] > 5
+    assert found["open"]
+    assert found["sortable"]
+    assert "CONSOLE" not in log
+
+
+@browser
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_text_can_be_read(tmp_path: Path, dark: bool, width: int) -> None:
+    flags = [f"--window-size={width},900", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
+    found, log = _dump(to_html(report()), tmp_path, _CONTRAST, *flags)
+    assert found == {"poor": [], "dark": dark, "wide": False}
+    assert "CONSOLE" not in log

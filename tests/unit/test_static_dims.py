@@ -1,0 +1,77 @@
+"""A kernel's declaration may ask for dims that are numbers when the model is built."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atcfuse.compiler import Toolbox, optimize_proto, toolbox
+from atcfuse.diagnostics import AtcfuseError
+from atcfuse.graph.text import parse_graph
+from atcfuse.kernel import load_kernels
+from atcfuse.options import Options
+from atcfuse.resources import data_folder
+
+TEXT = """(float[B,S,64] x, float[64] g, float[64] b, float[64,64] v, float[64,64] w) => (float[B,S,64] y, float[B,S,64] z) {
+  n = LayerNormalization(x, g, b)
+  y = MatMul(n, v)
+  z = MatMul(n, w)
+}"""
+
+
+def tools_with(static: dict[str, tuple[int, ...]]) -> Toolbox:
+    tools = toolbox(Options(dialect="portable"))
+    spec = replace(tools.kernels["layer_norm_qkv"], static=tuple(static.items()))
+    return replace(tools, kernels={**tools.kernels, "layer_norm_qkv": spec})
+
+
+@pytest.mark.parametrize(
+    ("static", "reason"),
+    [
+        ({"x": (-1,), "gamma": (0,), "b1": (0,)}, ""),
+        ({"x": (-2,)}, "layer_norm_qkv needs axis -2 of x (S) when the model is built"),
+        ({"gamma": (0,), "x": (0, 1)}, "layer_norm_qkv needs axis 0 of x (B), axis 1 of x (S) when the model is built"),
+    ],
+)
+def test_an_axis_that_must_be_a_number(static: dict[str, tuple[int, ...]], reason: str) -> None:
+    report = optimize_proto(parse_graph(TEXT, 17), tools_with(static)).report
+    if not reason:
+        assert [f["op"] for f in report["fusions"]] == ["FusedLayerNormQKV"]
+        return
+    assert report["fusions"] == []
+    assert [(k["code"], k["reason"]) for k in report["kept"]] == [("ATF334", reason)]
+
+
+def declared(folder: Path, line: str) -> Path:
+    target = folder / "layer_norm_qkv"
+    target.mkdir()
+    source = data_folder("kernels") / "layer_norm_qkv" / "kernel.yaml"
+    shutil.copy(source, target)
+    (target / "kernel.yaml").write_text(f"{source.read_text()}\n{line}\n")
+    return folder
+
+
+def test_a_declaration_lists_axes_by_input(tmp_path: Path) -> None:
+    spec = load_kernels(declared(tmp_path, "static: {x: [-1], gamma: [0]}"))["layer_norm_qkv"]
+    assert spec.static == (("x", (-1,)), ("gamma", (0,)))
+    assert load_kernels(data_folder("kernels"))["layer_norm_qkv"].static == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "hint"),
+    [
+        ("static: {gama: [0]}", "ATF210", "gamma"),
+        ("static: {x: [0.5]}", "ATF207", ""),
+        ("static: {x: 1}", "ATF207", ""),
+    ],
+)
+def test_mistakes_in_a_declaration(tmp_path: Path, line: str, code: str, hint: str) -> None:
+    with pytest.raises(AtcfuseError) as caught:
+        load_kernels(declared(tmp_path, line))
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert found.span is not None
+    assert hint in (found.hint or "")
