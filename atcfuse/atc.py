@@ -99,7 +99,7 @@ class _Run:
 
     def apply(self, rule: Rule) -> None:
         """One pass: every match that saves a launch and overlaps only what the pass takes in."""
-        for match in self.finder.find(rule, lambda node: self._is_taken(rule, node.index))[0]:
+        for match in self.finder.matches(rule, lambda node: self._is_taken(rule, node.index)):
             touched = {self._owner[i] for i in match.members if i in self._owner}
             if not _may_take(rule, [self.groups[t].rule.name for t in touched]):
                 continue

@@ -75,6 +75,7 @@ class Kernels:
         self._rendered: dict[_Key, tuple[GeneratedKernel, Mapping[str, int]]] = {}
         self._planned: dict[_Key, KernelWork | Refusal] = {}
         self._refused: dict[_Key, Refusal | None] = {}
+        self.launches = Launches(device)
 
     def refusal(self, spec: KernelSpec, attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> Refusal | None:
         """Why no kernel can be generated: none for the chip (ATF336), or none for such a node (ATF324)."""
@@ -208,7 +209,7 @@ def model_cost(
         works = [*_casts_in(scope, sizes), *works, *_casts_out(scope, sizes)]
     if kernels.device.cube_layout == "fractal":
         works = with_layout_changes(works, scope.outputs)
-    return _Model(kernels.device).cost(works, _fused(scope, kernels, specs, sizes))
+    return kernels.launches.cost(works, _fused(scope, kernels, specs, sizes))
 
 
 def _casts_in(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:
@@ -252,8 +253,8 @@ def _inner(scope: Scope) -> list[Scope]:
     return [inner for _, body in scope.bodies for inner in (body, *_inner(body))]
 
 
-class _Model:
-    """Adds up launches; those that are alike are timed once."""
+class Launches:
+    """Adds up launches; those that are alike are timed once a run."""
 
     def __init__(self, device: Device) -> None:
         self._device, self._chip = device, platform(device)
@@ -264,6 +265,7 @@ class _Model:
         self._times: dict[_Key, tuple[float, float]] = {}
 
     def cost(self, works: Sequence[OpWork], fused: Mapping[str, KernelWork | None]) -> ModelCost:
+        """What launches cost one after another; `fused` has the kernels of fused nodes by what they make first."""
         kernels = [self._kernel_of(work, fused) for work in works]
         plans = [self._plan(work.product, self._chip) for work in works]
         moved = moved_by(works, plans, self._device.l2)

@@ -17,7 +17,7 @@ from atcfuse.match.heads import Heads
 from atcfuse.match.required import required_operators
 from atcfuse.match.values import Found, Operand, Refusal, State, Value
 from atcfuse.rule.model import Fragment, Output, Rule, RuleBook
-from atcfuse.rule.terms import Call, Ref, Step, Term, names_in
+from atcfuse.rule.terms import Call, Choice, Ref, Step, Term, names_in
 from atcfuse.safety import Shapes, precision_lost
 
 FORWARD_DEPTH = 12
@@ -70,8 +70,46 @@ class RuleFinder:
         """Whether the scope has every operator that the rule cannot do without."""
         return required_operators(rule, self.book) <= self.by_op.keys()
 
-    def find(self, rule: Rule, passed_over: Callable[[Node], bool] | None = None) -> tuple[list[Match], list[NearMiss]]:
-        """All matches of a rule in node order, and a near miss for every other anchor but those `passed_over`."""
+    def matches(self, rule: Rule, passed_over: Callable[[Node], bool]) -> list[Match]:
+        """The matches of a rule in node order but at anchors `passed_over`, without a word about other anchors."""
+        step = rule.step(rule.anchor)
+        if step is None:
+            return []
+        frame = frame_of((*rule.steps, *rule.context), rule.inputs, types=rule.types)
+        ops = self.heads.of(step.term, rule.steps)
+        named = self.by_op.keys() if ops is None else ops
+        nodes = [n for op in named for n in self.by_op.get(op, ()) if self._may_begin(step.term, n, rule.steps)]
+        found = []
+        for node in sorted(nodes, key=lambda n: self.scope.positions[n.index]):
+            if not passed_over(node):
+                result = self._anchor(rule, step, node, frame)
+                if isinstance(result, Match):
+                    found.append(result)
+        return found
+
+    def _may_begin(self, term: Term, node: Node, steps: tuple[Step, ...]) -> bool:
+        """Whether a node and the operators right before it can be the end of a term: what most nodes are not."""
+        if isinstance(term, Choice):
+            return any(self._may_begin(a.result, node, steps) for a in term.alternatives)
+        if not isinstance(term, Call):
+            return True
+        if term.is_operator:
+            return node.op == term.op and all(self._is_read(a, node, steps) for a in term.args)
+        fragment = self.book.fragments.get(term.head)
+        if fragment is None:
+            return True
+        return any(self._may_begin(a.result, node, a.steps) for a in fragment.alternatives)
+
+    def _is_read(self, argument: Term, node: Node, steps: tuple[Step, ...]) -> bool:
+        """Whether one of a node's inputs may be made by what ends the argument."""
+        heads = self.heads.term(argument, steps) if isinstance(argument, Call) else None
+        if heads is None:
+            return True
+        made = (self.scope.producer(name) for name in node.inputs)
+        return any(before is not None and before.op in heads for before in made)
+
+    def find(self, rule: Rule) -> tuple[list[Match], list[NearMiss]]:
+        """All matches of a rule in node order, and a near miss for every other anchor."""
         frame = frame_of((*rule.steps, *rule.context), rule.inputs, types=rule.types)
         step = rule.step(rule.anchor)
         if step is None:
@@ -79,8 +117,6 @@ class RuleFinder:
         matches: list[Match] = []
         misses: list[NearMiss] = []
         for node in self._anchors(step.term):
-            if passed_over is not None and passed_over(node):
-                continue
             result = self._anchor(rule, step, node, frame)
             if isinstance(result, Match):
                 matches.append(result)

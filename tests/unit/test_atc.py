@@ -224,6 +224,19 @@ def test_only_constants_are_moved_no_launch_is_saved():
     assert groups_of(scope_of(graph)) == []
 
 
+@pytest.mark.parametrize("name", ["bart_ts15_fp32_dynamic", "nanogpt_ts17_fp16_static"])
+@pytest.mark.parametrize("chip", ["910B", "310P"])
+def test_the_quick_look_loses_no_match(name, chip):
+    path = SAMPLES / f"{name}.onnx"
+    model = Model(load(path), path)
+    infer(model)
+    for rule in (r for r in RULES.values() if chip in atc.described(r).chips):
+        finder = RuleFinder(model.main, TOOLS.book)
+        slow = {m.members for m in finder.find(rule)[0]}
+        assert slow <= {m.members for m in finder.matches(rule, lambda node: False)}
+        assert not slow or finder.may_match(rule)
+
+
 # ---------------------------------------------------------------- work
 
 
