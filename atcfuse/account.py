@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -127,8 +128,27 @@ def document(
         "plugins": _plugins(model),
         "switches": _switches(tools),
         "files": {},
+        "left": _left(model, kinds_of),
+        **({"chip": _chip(tools.device)} if pricer else {}),
         **_atc(start, model, tools, pricer),
     }
+
+
+def _left(model: Model, kinds_of: KindsOf) -> list[dict[str, Any]]:
+    """The launches that no rule took, by operator, the most frequent first."""
+    found: Counter[str] = Counter()
+    for scope in model.scopes():
+        kind = kinds_of(scope)
+        inner = {owner.index for owner, _ in scope.bodies}
+        found.update(n.op for n in scope.nodes if kind[n.index] == "launch" and n.index not in inner)
+    ours = f"{DOMAIN}::"
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return [{"op": op, "count": times} for op, times in ordered if not op.startswith(ours)]
+
+
+def _chip(device: Device) -> dict[str, int]:
+    """Sizes of the on-chip memories in bytes, by the names that `on_chip` has."""
+    return {name.upper(): getattr(device, name) for name in ("ub", "l1", "l0a", "l0b", "l0c")}
 
 
 def _atc(start: Before, model: Model, tools: Toolbox, pricer: Pricer | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from atcfuse.atc import Estimate, Passes
 from atcfuse.cost import FusionCost, Policy, decide, fused_cost, fusion_cost
-from atcfuse.cost.model import as_list, unfused_cost
+from atcfuse.cost.model import Side, as_list, unfused_cost
 from atcfuse.device import Device, Range
 from atcfuse.estimate import Kernels, kernel_dict
 from atcfuse.graph.index import Node, Scope
@@ -250,4 +250,13 @@ def cost_dict(cost: FusionCost) -> dict[str, Any]:
         "gm_bytes_after": after.gm_bytes,
         "l2_miss_bytes_before": before.ddr_bytes,
         "l2_miss_bytes_after": after.ddr_bytes,
+        "stages_us": _stages(after),
     }
+
+
+def _stages(side: Side) -> dict[str, list[float]]:
+    """How long each unit of the busiest core works in the fused kernel itself, which is the last of its stages."""
+    fast, slow = side.fast[-1], side.slow[-1]
+    units = ("load", "cube", "vector", "store", "wait")
+    ends = {unit: (getattr(fast, f"{unit}_us"), getattr(slow, f"{unit}_us")) for unit in units}
+    return {unit: sorted(round(end, 3) for end in pair) for unit, pair in ends.items()}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atcfuse.report.atc_passes import atc_passes, saved_texts
 from atcfuse.report.document import Report
 from atcfuse.report.figures import (
     Figure,
     Time,
-    bytes_change,
     count,
     count_change,
     exact_bytes,
@@ -21,12 +21,17 @@ from atcfuse.report.figures import (
 )
 from atcfuse.report.groups import (
     Entry,
+    FusionGroup,
+    KeptGroup,
+    RuleGroup,
     all_diagnostics,
     basis_line,
+    columns_line,
     facts,
     headline,
     headline_table,
     kept_groups,
+    knows_atc,
     plugin_source,
     reason_of,
     rule_groups,
@@ -71,9 +76,10 @@ def _page(report: Report) -> dict[str, Any]:
         "title": shorten(report["model"]["name"] or UNNAMED, _NAME),
         "headline": printable(headline(report)),
         "facts": [printable(f) for f in facts(report)],
-        "basis_line": basis_line(report),
+        "lines": [*filter(None, (columns_line(report), basis_line(report)))],
         "basis": {key: printable(text) for key, text in sorted(basis.items())},
-        "bars": _bars(summary, basis),
+        "bars": _bars(report, basis),
+        "atc": _atc(report),
         "head": head,
         "rows": rows,
         "blocks": [_block(block, report) for block in strip(report["fusions"])],
@@ -89,8 +95,11 @@ def _page(report: Report) -> dict[str, Any]:
     }
 
 
-def _bars(summary: Entry, basis: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The answer: launches, DDR bytes and time, each as bars of before, after ATC and after."""
+def _bars(report: Report, basis: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The answer: launches, DDR bytes and time as bars; against ATC's own passes where the report knows those."""
+    sides = [("as exported", "before"), ("after", "after")]
+    if knows_atc(report):
+        sides = [("as exported", "before"), ("after ATC", "after_atc"), ("with atcfuse", "after_both")]
     figures = (
         ("launches", "launches", count, basis.get("launches", "")),
         ("DDR bytes", "ddr_bytes", human_bytes, basis.get("ddr_bytes", "")),
@@ -98,17 +107,38 @@ def _bars(summary: Entry, basis: Mapping[str, str]) -> list[dict[str, Any]]:
     )
     found = []
     for label, key, shown, origin in figures:
-        sides = [("before", f"{key}_before"), ("after ATC", f"{key}_after_atc"), ("after", f"{key}_after")]
-        known = [(name, summary[k]) for name, k in sides if summary.get(k) is not None]
+        known = [(name, report["summary"].get(f"{key}_{side}")) for name, side in sides]
+        known = [(name, value) for name, value in known if value is not None]
         if known:
             most = max(_size(value) for _, value in known) or 1.0
             bars = [
                 {"side": name, "text": shown(value), "share": round(100 * _size(value) / most, 1)}
                 for name, value in known
             ]
-            change = percent(*(round(_size(summary.get(f"{key}_{s}")) * 1000) for s in ("before", "after")))
-            found.append({"label": label, "bars": bars, "change": change, "origin": printable(origin)})
+            against, last = (round(_size(value) * 1000) for _, value in (known[-2:] if len(known) > 1 else known * 2))
+            found.append({"label": label, "bars": bars, "change": percent(against, last), "origin": printable(origin)})
     return found
+
+
+def _atc(report: Report) -> dict[str, Any] | None:
+    """ATC's own passes that act or are switched off, None where nothing is known of them."""
+    passes = atc_passes(report)
+    if passes is None:
+        return None
+    rows = [
+        [
+            printable(one["name"]),
+            printable(one["why"] or one["state"]),
+            printable(one["makes"]),
+            count(one["times"]),
+            count_change(one["launches_saved"]),
+            count(one["times_after"]),
+            count_change(one["launches_saved_after"]),
+        ]
+        for one in (*passes.acting, *passes.off)
+    ]
+    notes = [printable(f"{one['name']}: {one['numerics']}") for one in passes.acting if one["numerics"]]
+    return {"rows": rows, "notes": notes, "basis": printable(passes.basis)}
 
 
 def _size(value: Figure | Time) -> float:
@@ -131,6 +161,7 @@ def _block(block: Block, report: Report) -> dict[str, Any]:
 
 def _kernel(fusion: Entry, alike: Sequence[Entry], report: Report) -> dict[str, Any]:
     nodes = [printable(n or UNNAMED) for n in fusion["nodes"]]
+    exported, against = saved_texts(FusionGroup(tuple(alike)), each=True)
     return {
         "op": printable(fusion["op"]),
         "rule": printable(fusion["rule"]),
@@ -140,9 +171,8 @@ def _kernel(fusion: Entry, alike: Sequence[Entry], report: Report) -> dict[str, 
         "nodes": [shorten(n, _NAME) for n in nodes[:NODES_SHOWN]],
         "nodes_more": max(0, len(nodes) - NODES_SHOWN),
         "node_count": len(nodes),
-        "launches": count_change(fusion["launches_saved"]),
-        "bytes": bytes_change(fusion["ddr_bytes_saved"]),
-        "time": microseconds(fusion.get("time_us_saved")),
+        "gain": _gain(against or exported) + (" against ATC" if against else ""),
+        "exported": _gain(exported) if against else "",
         "earlier": bool(fusion.get("earlier")),
         "kernel": printable(fusion.get("kernel") or ""),
         "status": printable(fusion.get("chip_status") or ""),
@@ -176,28 +206,25 @@ def _lanes(stages: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     ]
 
 
-def _rule(rule: Any) -> dict[str, Any]:
-    fused = bool(rule.groups)
+def _gain(saved: Sequence[str]) -> str:
+    launches, moved, time = saved
+    return f"{launches} launches, {moved}, saves {time}"
+
+
+def _rule(rule: RuleGroup) -> dict[str, Any]:
+    exported, against = saved_texts(rule)
+    sums = (rule.saved("launches_saved"), rule.saved("ddr_bytes_saved"), rule.time_saved())
     return {
         "rule": printable(rule.rule),
         "switch": rule.switch,
         "matched": "" if rule.matched is None else count(rule.matched),
         "fused": count(rule.count),
-        "launches": count_change(rule.saved("launches_saved")) if fused else "",
-        "bytes": bytes_change(rule.saved("ddr_bytes_saved")) if fused else "",
-        "time": microseconds(rule.time_saved) if fused else "",
-        "order": [rule.matched or 0, rule.count, *_orders(rule, fused)],
+        "saved": (against or exported) if rule.groups else ["", "", ""],
+        "order": [rule.matched or 0, rule.count, *(_size(s) if rule.groups else 0 for s in sums)],
     }
 
 
-def _orders(rule: Any, fused: bool) -> Iterable[float]:
-    """Numbers to sort the savings by."""
-    if not fused:
-        return (0, 0, 0)
-    return (_size(rule.saved("launches_saved")), _size(rule.saved("ddr_bytes_saved")), _size(rule.time_saved))
-
-
-def _kept(group: Any) -> dict[str, Any]:
+def _kept(group: KeptGroup) -> dict[str, Any]:
     return {
         "code": printable(group.first["code"]),
         "times": len(group.entries),
