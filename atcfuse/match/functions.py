@@ -96,14 +96,16 @@ def _unexpanded(scope: Scope, value: str) -> str:
 
 
 def _repeats_in(part: list[Dim], whole: list[Dim]) -> bool | None:
-    """Whether rows of `part`, over and over in order, broadcast to `whole`: its last axes, only ones before them."""
+    """Whether rows of `part`, over and over in order, broadcast to `whole`: its last axes, only ones before them.
+
+    The first axis after the ones may be of unknown extent: in a valid model it is the whole's or 1.
+    """
     if len(part) > len(whole) or not part or part[-1] != whole[-1]:
         return None
-    padded = [*[1] * (len(whole) - len(part)), *part]
     same = 0
-    while same < len(whole) and padded[-1 - same] == whole[-1 - same]:
+    while same < len(part) and part[-1 - same] == whole[-1 - same]:
         same += 1
-    return True if all(size == 1 for size in padded[: len(whole) - same]) else None
+    return True if all(size == 1 for size in part[: max(0, len(part) - same - 1)]) else None
 
 
 def _made_by(scope: Scope, value: Any) -> str:

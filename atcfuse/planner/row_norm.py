@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from atcfuse.device import Device
@@ -18,6 +19,8 @@ def plan_row_norm(kernel: str, problem: row_norm.Problem, device: Device, occupa
     """The tiles and work of a norm on a chip. ATF336: no kernel for it; ATF338: sizes refused."""
     if device.family is None:
         return no_kernels(device)
+    # Assumed sizes may contradict each other, as positions and a longer sequence do; summands then count in full.
+    problem = replace(problem, periods=tuple(p or problem.rows for p in problem.periods))
     reason = row_norm.refusal(problem)
     if reason is not None:
         return Refusal("ATF338", f"the kernel takes {reason}", kernel)
@@ -46,6 +49,6 @@ def plan_row_norm(kernel: str, problem: row_norm.Problem, device: Device, occupa
 
 def _resident(problem: row_norm.Problem) -> int:
     """Bytes that several cores or tiles read: scale, shift, and summands with fewer rows than the sum."""
-    repeated = sum(period for period in problem.periods if period is not None and period < problem.rows)
+    repeated = sum(p for p in problem.periods if p is not None and p < problem.rows)
     affine = problem.gamma_bytes + problem.beta_bytes
     return problem.hidden * (repeated * problem.element_bytes + affine)
