@@ -46,4 +46,4 @@ def refusal(signature: Signature) -> str | None:
 def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
     """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
     problem = tiling.problem_of(signature.dtypes, shapes, signature.family)
-    return tiling.refusal(problem) or vars(tiling.predict(tiling.plan(problem, platform)))
+    return tiling.refusal(problem, platform) or vars(tiling.predict(tiling.plan(problem, platform)))

@@ -21,10 +21,11 @@ def plan_row_norm(kernel: str, problem: row_norm.Problem, device: Device, occupa
         return no_kernels(device)
     # Assumed sizes may contradict each other, as positions and a longer sequence do; summands then count in full.
     problem = replace(problem, periods=tuple(p or problem.rows for p in problem.periods))
-    reason = row_norm.refusal(problem)
+    chip = platform(device, occupancy)
+    reason = row_norm.refusal(problem, chip)
     if reason is not None:
         return Refusal("ATF338", f"the kernel takes {reason}", kernel)
-    tiling = row_norm.plan(problem, platform(device, occupancy))
+    tiling = row_norm.plan(problem, chip)
     predicted = row_norm.predict(tiling)
     norm = "RMSNormalization" if "rms" in kernel else "LayerNormalization"
     passes = VECTOR_PASSES[norm] + _SUM_PASSES * (len(problem.periods) - 1)

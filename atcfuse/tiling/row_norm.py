@@ -1,7 +1,7 @@
 """Tiling of the kernels that normalise rows, or sums of rows, on vector cores alone, and the bytes that they move.
 
-`plan` computes what `kernels/row_norm/host.h.inc` computes on the host of the chip; `predict` counts what the kernel then
-moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
+`plan` computes what `kernels/row_norm/host.h.inc` computes on the host of the chip; `predict` counts what the kernel
+then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def problem_of(dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]], f
     )
 
 
-def refusal(problem: Problem) -> str | None:
-    """Why the kernel cannot take the problem, or None where it can."""
+def refusal(problem: Problem, chip: Platform) -> str | None:
+    """Why the kernel cannot take the problem on a chip, or None where it can."""
     if problem.copies_blocks and problem.hidden % 16:
         return "rows of a multiple of 16 columns: the chip moves whole blocks of 32 bytes"
     if not 1 <= problem.hidden <= _MAX_HIDDEN:
@@ -125,6 +125,8 @@ def refusal(problem: Problem) -> str | None:
         return "fewer than 2^30 rows and at most 2^36 elements"
     if problem.rows and not all(problem.periods):
         return "summands with the rows of the sum, or fewer that repeat in order"
+    if _whole_rows(problem, chip) is None and _widest_chunk(problem, chip) < _LANE:
+        return "rows of which 64 columns fit in UB"
     return None
 
 
@@ -185,13 +187,20 @@ def _whole_rows(problem: Problem, chip: Platform) -> tuple[int, int, int, int] |
 
 
 def _chunks(problem: Problem, chip: Platform) -> tuple[int, int, int, int]:
-    summands = len(problem.periods)
-    of_column = _of_column(problem)
-    work = round_up(ceil_div(chip.ub // of_column, _LANE), _BLOCK_FLOATS)
-    free = chip.ub - _SMALL_BYTES - _LONG_ROWS * _STATISTICS_BYTES - 4 * work
-    most = free // of_column // _LANE * _LANE
+    most = _widest_chunk(problem, chip)
     pitch = round_up(ceil_div(problem.hidden, ceil_div(problem.hidden, most)), _LANE)
-    return max(1, min(_LONG_ROWS, ceil_div(problem.rows, chip.vector_cores))), pitch, summands, work
+    rows = max(1, min(_LONG_ROWS, ceil_div(problem.rows, chip.vector_cores)))
+    return rows, pitch, len(problem.periods), _work_of_chunk(problem, chip)
+
+
+def _widest_chunk(problem: Problem, chip: Platform) -> int:
+    work = 4 * _work_of_chunk(problem, chip)
+    free = chip.ub - _SMALL_BYTES - _LONG_ROWS * _STATISTICS_BYTES - work
+    return max(0, free) // _of_column(problem) // _LANE * _LANE
+
+
+def _work_of_chunk(problem: Problem, chip: Platform) -> int:
+    return round_up(ceil_div(chip.ub // _of_column(problem), _LANE), _BLOCK_FLOATS)
 
 
 def _of_column(problem: Problem) -> int:

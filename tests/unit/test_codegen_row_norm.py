@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atcfuse.codegen import GeneratedKernel, Signature, predict, render_kernel
-from atcfuse.codegen.row_norm import refusal as signature_refusal
-from atcfuse.diagnostics import AtcfuseError
+from atcfuse.codegen import GeneratedKernel, predict, render_kernel
 from atcfuse.kernel import load_kernels
 from atcfuse.tiling import PLATFORM_310P, PLATFORM_910B, Platform
-from atcfuse.tiling.row_norm import Problem, plan, refusal
 from atcfuse.twin import TwinResult, run_kernel
 from atcfuse.vectors import decode, encode
 
@@ -226,4 +222,3 @@ def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path
         if hidden % 16 == 0 and BFLOAT16 not in case.dtypes.values() and rng.random() < 0.4:
             case, platform = on_310p(case), rng.choice([SMALL_310P, PLATFORM_310P])
         run(case, shapes, programs, platform)
-
