@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atcfuse.codegen import GeneratedKernel, predict, render_kernel
+from atcfuse.codegen import GeneratedKernel, Signature, predict, render_kernel
+from atcfuse.codegen.row_norm import refusal as signature_refusal
+from atcfuse.diagnostics import AtcfuseError
 from atcfuse.kernel import load_kernels
 from atcfuse.tiling import PLATFORM_310P, PLATFORM_910B, Platform
+from atcfuse.tiling.row_norm import Problem, plan, problem_of, refusal
 from atcfuse.twin import TwinResult, run_kernel
 from atcfuse.vectors import decode, encode
 
@@ -222,3 +226,222 @@ def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path
         if hidden % 16 == 0 and BFLOAT16 not in case.dtypes.values() and rng.random() < 0.4:
             case, platform = on_310p(case), rng.choice([SMALL_310P, PLATFORM_310P])
         run(case, shapes, programs, platform)
+
+
+TILING_DUMP = """
+#include "FUNCTION_host.h"
+#include <cstdio>
+int main()
+{
+    namespace n = FUNCTION_tiling;
+    atcfuse::Shape in[5];
+    long long ub, batch, rows, hidden, second, third;
+    int cores;
+    while (std::scanf("%d %lld %lld %lld %lld %lld %lld", &cores, &ub, &batch, &rows, &hidden, &second, &third) == 7) {
+        const atcfuse::Platform chip{cores, cores, ub, 0, 0, 0, 0};
+        in[0] = {3, {batch, rows, hidden}};
+        in[1] = {2, {second, hidden}};
+        in[2] = {3, {1, third, hidden}};
+        in[3] = {1, {hidden}};
+        in[4] = {1, {hidden}};
+        n::Tiling t{};
+        atcfuse::Launch launch{};
+        const char* refused = n::computeTiling(chip, in, t, launch);
+        std::printf("%s %d %d %d %d %d %d\\n", refused ? "refused" : "taken", launch.blocks, t.rowsPerTile, t.tiles,
+                    t.pitch, t.loaded, t.workFloats);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("case", [ADD_BRAIN, replace(ADD_THREE_KEPT, family="310P")], ids=["910B", "310P"])
+def test_tiling_in_python_equals_the_tiling_of_the_host(case: Case, tmp_path: Path) -> None:
+    kernel = case.render()
+    for name, text in kernel.files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "dump.cpp").write_text(TILING_DUMP.replace("FUNCTION", kernel.function))
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-I", str(KERNELS / "twin")]
+    subprocess.run(["g++", *flags, "dump.cpp", "-o", "dump"], cwd=tmp_path, check=True)
+    rng = random.Random(3)
+    problems = []
+    for _ in range(300):
+        rows = rng.choice([0, 1, 2, 17, 128, 500, 4097])
+        hidden = rng.choice([1, 13, 16, 64, 768, 1000, 4096, 6000, 8192, 30_000, 2**20, 2**20 + 16])
+        second, third = (rng.choice([1, rows, rows, 3]) for _ in range(2))
+        ub = rng.choice([3_000, 40_000, 157_286, 188_160])
+        problems.append((rng.randint(1, 48), ub, rng.choice([1, 3, 300_000]), rows, hidden, second, third))
+    text = "\n".join(" ".join(map(str, p)) for p in problems)
+    done = subprocess.run([tmp_path / "dump"], input=text, capture_output=True, text=True, check=True)
+    verdicts = set()
+    for numbers, line in zip(problems, done.stdout.splitlines(), strict=True):
+        cores, ub, batch, rows, hidden, second, third = numbers
+        shapes = {"x1": (batch, rows, hidden), "x2": (second, hidden), "x3": (1, third, hidden)}
+        verdict, *found = line.split()
+        verdicts.add(verdict)
+        broadcasts = all(n in (1, rows) for n in (second, third)) or rows == 1
+        problem = problem_of(case.dtypes, shapes, case.family) if broadcasts else None
+        chip = replace(PLATFORM_910B, vector_cores=cores, ub=ub)
+        if problem is not None and rows != 1:
+            assert (verdict == "refused") == (refusal(problem, chip) is not None), numbers
+        if verdict == "refused" or problem is None:
+            continue
+        t = plan(problem, chip)
+        expected = [t.blocks, t.rows_per_tile, t.tiles, t.pitch, t.loaded, t.work_floats]
+        assert [int(word) for word in found] == expected, numbers
+    assert verdicts == {"taken", "refused"}
+
+
+@pytest.mark.parametrize(
+    ("case", "shapes", "reason"),
+    [
+        (ADD, [(4, 3, 64), (4, 1, 64)], "fewer that repeat in order"),
+        (ADD, [(4, 3, 64), (3, 3, 64)], "do not broadcast"),
+        (on_310p(ADD), [(4, 40), (4, 40)], "multiple of 16"),
+    ],
+)
+def test_wrong_shapes_are_refused_before_anything_runs(
+    case: Case, shapes: list[Shape], reason: str, programs: Path
+) -> None:
+    with pytest.raises(AtcfuseError, match=reason):
+        run_kernel(case.render(), make_inputs(case, shapes), cache=programs)
+
+
+def test_a_scale_of_another_length_is_refused(programs: Path) -> None:
+    inputs = make_inputs(NORM, [(4, 64)])
+    inputs["gamma"] = inputs["gamma"][:63]
+    with pytest.raises(AtcfuseError, match="gamma and beta need as many elements"):
+        run_kernel(NORM.render(), inputs, cache=programs)
+
+
+def test_summands_that_do_not_repeat_are_refused_in_python_too() -> None:
+    assert refusal(Problem(12, 64, (12, None)), PLATFORM_910B) is not None
+    assert refusal(Problem(12, 64, (12, 4)), PLATFORM_910B) is None
+    assert refusal(Problem(12, 64, (12, 4)), replace(PLATFORM_910B, ub=2_000)) is not None
+    shapes = {"x1": (4, 3, 64), "x2": (4, 1, 64)}
+    assert problem_of(ADD.dtypes, shapes, "910B").periods == (12, None)
+    assert problem_of(ADD.dtypes, {**shapes, "x2": (3, 64)}, "910B").periods == (12, 3)
+
+
+@pytest.mark.parametrize(
+    ("case", "changed", "reason"),
+    [
+        (ADD, {"x2": FLOAT}, "x2 has another element type"),
+        (ADD, {"sum": FLOAT}, "sum has another element type"),
+        (NORM, {"y": FLOAT}, "y has another element type"),
+        (on_310p(NORM), {"gamma": BFLOAT16}, "310P has no bfloat16"),
+        (NORM, {"gamma": BFLOAT16}, None),
+        (on_310p(ADD_THREE_KEPT), {}, None),
+    ],
+)
+def test_signatures_without_a_kernel(case: Case, changed: Mapping[str, int], reason: str | None) -> None:
+    spec = load_kernels(KERNELS)[case.kernel]
+    said = signature_refusal(Signature(spec, {"epsilon": 1e-5}, {**case.dtypes, **changed}, case.family))
+    assert said is None if reason is None else said is not None and reason in said
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A defect that can be switched on in the kernel: a statement or an expression, and what stands there instead.
+
+    `rule` is the twin's rule that must catch it; without one its numbers, or the twin, must. Defects of `two_reads`
+    show in rows that do not fit on chip.
+    """
+
+    correct: str
+    wrong: str
+    rule: str = ""
+    two_reads: bool = False
+
+    def switched(self, number: int) -> str:
+        if self.correct.endswith(";"):
+            return f"if (mutant() == {number}) {{ {self.wrong} }} else {{ {self.correct} }}"
+        return f"(mutant() == {number} ? {self.wrong} : {self.correct})"
+
+
+BARRIER = "PipeBarrier<PIPE_V>();"
+SPREAD = "Brcb(Spread(), sum, 1, BrcbRepeatParams(1, 8));"
+MUTATIONS = {
+    "no wait for gamma": Mutation(f"Await<HardEvent::MTE2_V>();\n            {BARRIER}", BARRIER, "missing-sync"),
+    "no barrier after the mean": Mutation(f"{SPREAD}\n        {BARRIER}", SPREAD, "missing-barrier"),
+    "a buffer is not freed": Mutation("in_.FreeTensor(tiles);", "", "queue-not-freed"),
+    "one column too many": Mutation(
+        "static_cast<uint32_t>(count * sizeof(G))", "static_cast<uint32_t>(count * sizeof(G) + sizeof(G))"
+    ),
+    "the tail columns are left out": Mutation("count % kLanes != 0", "count % kLanes > 63"),
+    "gamma and beta are swapped": Mutation("betaPlane_ = gammaPlane_ + (kHasGamma ? pitch_ : 0);", "betaPlane_ = gammaPlane_;"),
+    "epsilon is forgotten": Mutation("Adds(lanes, lanes, kEpsilon, count);", "Adds(lanes, lanes, 0.0f, count);"),
+    "the last rows are a whole tile": Mutation(
+        "t.rows - row < t.rowsPerTile ? t.rows - row : t.rowsPerTile", "t.rowsPerTile", "gm-range"
+    ),
+    "a shorter summand does not begin anew": Mutation("(row + done) % period", "(row + done)"),
+    "rows of a shorter summand run over": Mutation("rows - done < period - at", "true", "gm-range"),
+    "the second summand is added twice": Mutation("slot += tile_;\n            }\n            PipeBarrier", "}\n            PipeBarrier"),
+    "the sum and the result change places": Mutation("CopyOut(sum_, result[tile_], row, rows, 0, count);", "CopyOut(sum_, result, row, rows, 0, count);"),
+    "only the first row is normalised": Mutation("Plane(r * pitch_)", "Plane(0)"),
+    "means of chunks are not weighted": Mutation(
+        "static_cast<float>(count) / static_cast<float>(before + count)", "0.5f", two_reads=True
+    ),
+    "the last chunk is a whole one": Mutation("tiling_->hidden - first < pitch_", "false", two_reads=True),
+    "the distance of the means is left out": Mutation(
+        "Add(Deviation(slot), Deviation(slot), delta, kBlockFloats);", "", two_reads=True
+    ),
+    "the second read has the first row's mean": Mutation(
+        "EachColumn<ColumnOp::kSubtract>(values, Mean(slot), count);",
+        "EachColumn<ColumnOp::kSubtract>(values, Mean(0), count);",
+        two_reads=True,
+    ),
+    "gamma stays at its first columns": Mutation(
+        "LoadFloats(Plane(gammaPlane_), gamma_[first], count);",
+        "LoadFloats(Plane(gammaPlane_), gamma_[0], count);",
+        two_reads=True,
+    ),
+}  # fmt: skip
+MUTANT = """#include <cstdlib>
+inline int mutant()
+{
+    const char* text = std::getenv("MUTANT");
+    return text == nullptr ? 0 : std::atoi(text);
+}
+"""
+MUTABLE = replace(ADD_THREE, keeps_sum=True, epsilon=0.25, affine=FLOAT16)
+
+
+def mutable_kernel() -> GeneratedKernel:
+    """One kernel with every defect in it; the environment says which is on."""
+    kernel = MUTABLE.render()
+    name = f"{kernel.function}.cpp"
+    source = kernel.files[name]
+    for number, mutation in enumerate(MUTATIONS.values(), 1):
+        assert mutation.correct in source, mutation.correct
+        switched = mutation.switched(number)
+        if mutation.correct.count("{") != mutation.correct.count("}"):
+            switched = f"if (mutant() != {number}) {{ slot += tile_; }}\n            }}\n            PipeBarrier"
+        source = source.replace(mutation.correct, switched, 1)
+    return replace(kernel, files={**kernel.files, name: MUTANT + source})
+
+
+def run_mutant(number: int, two_reads: bool, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUTANT", str(number))
+    hidden = 9000 if two_reads else 100
+    shapes = (
+        [(2, 5, hidden), (5, hidden), (2, 5, hidden)] if two_reads else [(8, 5, hidden), (5, hidden), (8, 5, hidden)]
+    )
+    inputs = make_inputs(MUTABLE, shapes, 2.0)
+    inputs["x1"] += np.linspace(-4, 4, hidden).astype(np.float16)  # chunks and rows with means of their own
+    inputs["x1"] += np.arange(shapes[0][1], dtype=np.float16)[:, None]
+    check_numbers(MUTABLE, inputs, run_kernel(mutable_kernel(), inputs, platform=SMALL, cache=programs))
+
+
+def test_the_mutable_kernel_is_right_while_no_defect_is_on(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for two_reads in (False, True):
+        run_mutant(0, two_reads, programs, monkeypatch)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_kernel_is_caught(name: str, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation = MUTATIONS[name]
+    with pytest.raises((AtcfuseError, AssertionError)) as caught:
+        run_mutant(list(MUTATIONS).index(name) + 1, mutation.two_reads, programs, monkeypatch)
+    if mutation.rule:
+        assert isinstance(caught.value, AtcfuseError)
+        assert f"rule {mutation.rule}:" in str(caught.value)
