@@ -32,10 +32,11 @@ from atcfuse.planner import (
     plan_attention,
     plan_norm,
     plan_product,
+    plan_row_norm,
     platform,
 )
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
-from atcfuse.tiling import Platform, family_of, layer_norm_qkv
+from atcfuse.tiling import Platform, family_of, layer_norm_qkv, row_norm
 
 Shapes = Mapping[str, tuple[int, ...]]
 _Key = tuple[Any, ...]
@@ -157,9 +158,15 @@ def _norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float
     return plan_norm(layer_norm_qkv.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
+def _row_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    problem = row_norm.problem_of(signature.dtypes, shapes, signature.family)
+    return plan_row_norm(signature.spec.name, problem, device, occupancy)
+
+
 _PLANNERS: Mapping[str, Callable[[Signature, Shapes, Device, float], KernelWork | Refusal]] = {
     "attention": _attention,
     "layer_norm_qkv": _norm,
+    **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
 }
 
 

@@ -151,8 +151,21 @@ def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batc
     return results
 
 
+def _row_norm(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    first, *more = (name for name in ("x", "x1", "x2", "x3") if name in inputs)
+    rows, dtype = inputs[first], of.dtypes[first]
+    for name in more:
+        rows = rounded(rows + inputs[name], dtype)
+    results = {"sum": rows} if of.has("sum") else {}
+    if "rms" not in of.spec.name:
+        rows = rows - rows.mean(axis=-1, keepdims=True)
+    rows = rows / np.sqrt((rows * rows).mean(axis=-1, keepdims=True) + of.number("epsilon"))
+    return {"y": rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), **results}
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
     "layer_norm_qkv": _layer_norm_qkv,
+    **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
 }
 """By kernel name."""

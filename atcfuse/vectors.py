@@ -116,8 +116,9 @@ def _attention_shapes(signature: Signature) -> dict[str, Shape]:
 
 
 def _norm_shapes(signature: Signature) -> dict[str, Shape]:
-    shapes: dict[str, Shape] = {"x": (*ROWS, HIDDEN), "gamma": (HIDDEN,), "beta": (HIDDEN,)}
-    transposed = signature.attributes["transposed"]
+    rows = (*ROWS, HIDDEN)
+    shapes: dict[str, Shape] = {"x": rows, "x1": rows, "x2": rows, "x3": rows, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
+    transposed = signature.attributes.get("transposed", ())
     assert isinstance(transposed, tuple)
     for index, flag in enumerate(transposed, 1):
         shapes[f"w{index}"] = (COLUMNS, HIDDEN) if flag else (HIDDEN, COLUMNS)

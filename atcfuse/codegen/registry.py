@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, layer_norm_qkv
+from atcfuse.codegen import attention, layer_norm_qkv, row_norm
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -52,6 +52,10 @@ GENERATORS: Mapping[str, Generator] = {
         layer_norm_qkv.ELEMENTS,
         refusal=layer_norm_qkv.refusal,
         outputs=layer_norm_qkv.output_names,
+    ),
+    **dict.fromkeys(
+        ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
+        Generator(row_norm.figures, row_norm.ELEMENTS, row_norm.values, row_norm.refusal),
     ),
 }
 """By kernel name."""

@@ -152,7 +152,7 @@ class RuleFinder:
     def _is_near(self, fragment: Fragment, node: Node) -> bool:
         """Whether a fragment was nearly found: it is that very operator, or several nodes of it are there."""
         failure = self.matcher.fragment(fragment, node.outputs[0])[1]
-        if failure is None:
+        if failure is None or self.scope.fact(node.outputs[0]).size == 1:  # such as a scale worked out from a shape
             return False
         if failure.code == "ATF310":
             return failure.depth >= NEAR

@@ -64,6 +64,7 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "dtype": lambda value: _dtype(scope, value),
         "aligned": aligned,
         "same_shape": same_shape,
+        "repeats_in": lambda value, whole: _repeats_in(shape(value), shape(whole)),
         "opset": lambda: scope.model.opset,
         "rounded": lambda value, like: _rounded(value, _dtype(scope, like)),
         "leading": lambda value: shape(value)[:-1],
@@ -92,6 +93,19 @@ def _unexpanded(scope: Scope, value: str) -> str:
         value = scope.source(node.inputs[0])
         node = scope.producers.get(value)
     return value
+
+
+def _repeats_in(part: list[Dim], whole: list[Dim]) -> bool | None:
+    """Whether rows of `part`, over and over in order, broadcast to `whole`: its last axes, only ones before them.
+
+    The first axis after the ones may be of unknown extent: in a valid model it is the whole's or 1.
+    """
+    if len(part) > len(whole) or not part or part[-1] != whole[-1]:
+        return None
+    same = 0
+    while same < len(part) and part[-1 - same] == whole[-1 - same]:
+        same += 1
+    return True if all(size == 1 for size in part[: max(0, len(part) - same - 1)]) else None
 
 
 def _made_by(scope: Scope, value: Any) -> str:

@@ -8,6 +8,7 @@ One module a kernel.
 from atcfuse.planner.attention import plan_attention
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
+from atcfuse.planner.row_norm import plan_row_norm
 from atcfuse.planner.work import TILE_ROWS, KernelWork, no_kernels, platform
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "plan_attention",
     "plan_norm",
     "plan_product",
+    "plan_row_norm",
     "platform",
 ]

@@ -4,7 +4,7 @@ COMBINATORS = frozenset({"strided", "merged", "same", "view", "optional"})
 """Lower-case heads in patterns that are no fragments; `atcfuse.match.builtins` says what each does."""
 
 FUNCTIONS = frozenset({
-    "scalar", "is_number", "shape", "rank", "dim", "size", "dtype", "aligned", "same_shape",
+    "scalar", "is_number", "shape", "rank", "dim", "size", "dtype", "aligned", "same_shape", "repeats_in",
     "leading", "made_by", "read_outside", "is_uniform_along", "causal", "rooted_in", "only", "opset", "rounded",
     "absent", "present", "append", "length", "close", "sqrt", "abs", "exp", "log",
 })  # fmt: skip

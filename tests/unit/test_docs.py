@@ -176,7 +176,7 @@ def test_the_worked_example_is_a_rule_that_keeps_its_promises(tmp_path: Path) ->
     (text,) = fenced(read("CONTRIBUTING.md"), "yaml")
     (tmp_path / "example.yaml").write_text(text)
     book = load_book(tmp_path)
-    (rule,) = [rule for rule in book.rules if rule.name in text.splitlines()[0]]
+    (rule,) = [rule for rule in book.rules if text.splitlines()[0] == f"rule: {rule.name}"]
     results = run_examples(book, load_kernels(data_folder("kernels")), [rule.name])
     assert [r.kind for r in results] == ["fuses", "keeps"]
     assert [r.message for r in results if not r.ok] == []

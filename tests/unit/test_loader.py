@@ -120,7 +120,7 @@ def test_a_fragment_is_read(tmp_path: Path) -> None:
         ("types: {T: [float16, float32]}", "types: {T: [float17]}", "ATF214", 9),
         ('"T[...,K]"', '"T[K,...]"', "ATF214", 10),
         ('"T[...,K]"', '"U[K]"', "ATF214", 10),
-        ("kernel: layer_norm_qkv", "kernel: layer_norm", "ATF218", 1),
+        ("kernel: layer_norm_qkv", "kernel: layer_norm_qk", "ATF218", 1),
         ("axis=-1, epsilon", "axis=1+1, epsilon", "ATF208", 12),
         ("axis=-1, epsilon", "axis=, epsilon", "ATF208", 12),
         ("axis=-1, epsilon", "**axis, epsilon", "ATF208", 12),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from atcfuse.diagnostics import AtcfuseError
-from atcfuse.dims import Dim, divide, product
+from atcfuse.dims import Dim, broadcast, divide, product
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call, MalformedNodeError, Shape
 from atcfuse.layout import LayoutFactor, parse_layout
@@ -64,7 +65,29 @@ def layer_norm_qkv(call: Call) -> list[Fact]:
     return [*outputs, Fact(x.dtype, x.shape)]
 
 
+def row_norm(call: Call) -> list[Fact]:
+    """FusedLayerNorm, FusedRMSNorm: the shape of x."""
+    x = call.input(0)
+    return [Fact(x.dtype, x.shape)]
+
+
+def add_norm(call: Call) -> list[Fact]:
+    """FusedAddLayerNorm, FusedAddRMSNorm: rows and sum have the shape that the summands broadcast to."""
+    first = call.input(0)
+    shapes = [call.input(i).shape for i in range(3) if i < 2 or call.node.input(i)]
+    if any(shape is None for shape in shapes):
+        return [Fact(first.dtype), Fact(first.dtype)]
+    rank = max(len(shape or ()) for shape in shapes)
+    padded = [(1,) * (rank - len(shape or ())) + (shape or ()) for shape in shapes]
+    dims = tuple(reduce(broadcast, sizes) for sizes in zip(*padded, strict=True))
+    return [Fact(first.dtype, dims), Fact(first.dtype, dims)]
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
+    "atcfuse::FusedLayerNorm": row_norm,
+    "atcfuse::FusedRMSNorm": row_norm,
+    "atcfuse::FusedAddLayerNorm": add_norm,
+    "atcfuse::FusedAddRMSNorm": add_norm,
 }
