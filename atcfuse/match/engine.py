@@ -80,8 +80,8 @@ class Matcher:
         self.best, self.budget = None, BUDGET
 
     def refuse(self, code: str, reason: str, where: str, depth: int) -> None:
-        """Notes a failed check. The deepest wins; of equals one that is not just another operator, then the first."""
-        if self.best is None or (depth, code != "ATF310") > (self.best.depth, self.best.code != "ATF310"):
+        """Notes a failed check. The deepest wins; of equals one that says more than another operator or value."""
+        if self.best is None or (depth, _weight(code)) > (self.best.depth, _weight(self.best.code)):
             self.best = Refusal(code, reason, where, depth)
 
     def through(self, value: str) -> tuple[str, frozenset[int]]:
@@ -441,6 +441,11 @@ class _Names(dict[str, Any]):
 
     def __missing__(self, key: str) -> float | None:
         return math.inf if key == "inf" else None
+
+
+def _weight(code: str) -> int:
+    """How much a failed check says: least that another operator is there, then that a value is no constant."""
+    return {"ATF310": 0, "ATF312": 1}.get(code, 2)
 
 
 def _axes(axes: Sequence[Any], rank: int | None) -> tuple[Any, ...]:
