@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import generate
+import generate_ffn
 import generate_norms
 import pytest
 from mutate import MUTATIONS, mutant
@@ -42,7 +43,7 @@ def _results(compute: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]
         return None
 
 
-@pytest.mark.parametrize("module", [generate, generate_norms], ids=["attention", "norms"])
+@pytest.mark.parametrize("module", [generate, generate_norms, generate_ffn], ids=["attention", "norms", "networks"])
 @pytest.mark.parametrize("seed", range(8))
 def test_mutants_are_kept_or_agree(module: Generator, seed: int) -> None:
     rng = random.Random(f"{module.__name__} {seed}")
