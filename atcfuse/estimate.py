@@ -6,12 +6,11 @@ worked out like a fresh one. Equal kernels are rendered once, equal launches pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atcfuse.codegen import FusedNode, GeneratedKernel, Signature, fused_node, refusal_of, render_kernel, status_of
-from atcfuse.codegen import attention as attention_code
+from atcfuse.codegen import FusedNode, GeneratedKernel, fused_node, refusal_of, render_kernel, status_of
 from atcfuse.codegen.registry import GENERATORS
 from atcfuse.cost import api_calls, handovers
 from atcfuse.cost.conversions import with_layout_changes
@@ -24,19 +23,10 @@ from atcfuse.graph.work import OpWork, Product, WorksOf, cast_work, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
 from atcfuse.options import Options
-from atcfuse.planner import (
-    TILE_ROWS,
-    KernelWork,
-    ProductPlan,
-    no_kernels,
-    plan_attention,
-    plan_norm,
-    plan_product,
-    plan_row_norm,
-    platform,
-)
+from atcfuse.planner import TILE_ROWS, KernelWork, ProductPlan, no_kernels, plan_product, platform
+from atcfuse.planner.registry import PLANNERS
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
-from atcfuse.tiling import Platform, family_of, layer_norm_qkv, row_norm
+from atcfuse.tiling import Platform, family_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 _Key = tuple[Any, ...]
@@ -115,7 +105,7 @@ class Kernels:
         if refused is not None:
             return refused
         kernel, calls = self._kernel(spec, attributes, dtypes)
-        found = _PLANNERS[spec.name](kernel.signature, shapes, self.device, self._occupancy)
+        found = PLANNERS[spec.name](kernel.signature, shapes, self.device, self._occupancy)
         return found if isinstance(found, Refusal) else replace(found, api_calls=calls)
 
     def _kernel(
@@ -148,26 +138,6 @@ class Kernels:
 
 def _signature_key(spec: KernelSpec, attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> _Key:
     return (spec.name, tuple(sorted(attributes.items())), tuple(sorted(dtypes.items())))
-
-
-def _attention(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
-    return plan_attention(attention_code.problem(signature, shapes), device, occupancy)
-
-
-def _norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
-    return plan_norm(layer_norm_qkv.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
-
-
-def _row_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
-    problem = row_norm.problem_of(signature.dtypes, shapes, signature.family)
-    return plan_row_norm(signature.spec.name, problem, device, occupancy)
-
-
-_PLANNERS: Mapping[str, Callable[[Signature, Shapes, Device, float], KernelWork | Refusal]] = {
-    "attention": _attention,
-    "layer_norm_qkv": _norm,
-    **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
-}
 
 
 def kernel_dict(work: KernelWork, device: Device) -> dict[str, Any]:

@@ -129,6 +129,11 @@ class Writer:
             return f"  {result} = ReduceMean <axes = [-1], keepdims = 1> ({source})\n"
         return self.ints(f"{result}_axes", [-1]) + f"  {result} = ReduceMean <keepdims = 1> ({source}, {result}_axes)\n"
 
+    def halves(self, first: str, second: str, source: str) -> str:
+        """The two halves of the last axis; a Split into equal parts names their number from opset 18 on."""
+        count = ", num_outputs = 2" if self.opset >= 18 else ""
+        return f"  {first}, {second} = Split <axis = -1{count}> ({source})\n"
+
     def transpose(self, result: str, source: str, perm: Sequence[int]) -> str:
         """`source` with its axes in another order."""
         if list(perm) == sorted(perm):

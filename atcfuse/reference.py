@@ -136,12 +136,16 @@ def _fold(values: Array, factors: list[LayoutFactor]) -> Array:
     return moved.reshape(memory_shape(factors))
 
 
-def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+def _normalized(of: Signature, inputs: Arrays) -> Array:
     rows = inputs["x"]
     if of.text("norm") == "layer_norm":
         rows = rows - rows.mean(axis=-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(axis=-1, keepdims=True) + of.number("epsilon"))
-    rows = rounded(rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), of.dtypes["x"])
+    return rounded(rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), of.dtypes["x"])
+
+
+def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    rows = _normalized(of, inputs)
     results = {"normalized": rows} if of.has("normalized") else {}
     transposed = of.attributes["transposed"]
     assert isinstance(transposed, tuple)
@@ -163,8 +167,60 @@ def _row_norm(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int
     return {"y": rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), **results}
 
 
+_SIGMOIDS = {"gelu_tanh": (1.5957691216057308, 0.044715), "gelu_quick": (1.702, 0.0), "silu": (1.0, 0.0)}
+"""Activations x * sigmoid(a * (x + b * x³)) by name: a and b."""
+
+
+def activated(kind: str, x: Array) -> Array:
+    """An activation in float64, "none" for none."""
+    if kind == "gelu_erf":
+        tail: Array = np.vectorize(math.erfc, otypes=[np.float64])(-x / math.sqrt(2))
+        return 0.5 * x * tail
+    if kind in _SIGMOIDS:
+        factor, cubic = _SIGMOIDS[kind]
+        return x * activated("sigmoid", factor * (x + cubic * x**3))
+    if kind == "sigmoid":
+        return 0.5 + 0.5 * np.tanh(x / 2)
+    if kind == "tanh":
+        return np.tanh(x)
+    return np.maximum(x, 0.0) if kind == "relu" else x
+
+
+def _ffn(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    return {"y": _fed_forward(of, inputs, inputs["x"]) + inputs.get("residual", np.array(0.0))}
+
+
+def _layer_norm_ffn(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    rows = _normalized(of, inputs)
+    added = rows if of.integer("add_normalized") else inputs.get("residual", np.array(0.0))
+    return {"y": _fed_forward(of, inputs, rows) + added, **({"normalized": rows} if of.has("normalized") else {})}
+
+
+def _fed_forward(of: Signature, inputs: Arrays, rows: Array) -> Array:
+    """down(activation(up(rows))), gated or not; what a float16 kernel keeps between its products is rounded."""
+    flags = of.attributes["transposed"]
+    assert isinstance(flags, tuple)
+
+    def project(values: Array, name: str, turned: int | float) -> Array:
+        weight = inputs[f"w_{name}"]
+        return values @ (weight.T if turned else weight) + inputs.get(f"b_{name}", np.array(0.0))
+
+    up = rounded(project(rows, "up", flags[0]), of.dtypes["x"])
+    gating, kind = of.text("gating"), of.text("activation")
+    if gating == "none":
+        hidden = activated(kind, up)
+    else:
+        own = gating == "separate"
+        first, second = (project(rows, "gate", flags[1]), up) if own else np.split(up, 2, axis=-1)
+        gate, other = (second, first) if gating == "up_gate" else (first, second)
+        hidden = activated(kind, rounded(gate, of.dtypes["x"])) * other
+    return project(rounded(hidden, of.dtypes["x"]), "down", flags[2])
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
+    "ffn": _ffn,
+    "layer_norm_ffn": _layer_norm_ffn,
     "layer_norm_qkv": _layer_norm_qkv,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
 }

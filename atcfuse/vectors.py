@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BATCH, QUERIES, KEYS = 2, 5, 19
 ROWS, HIDDEN, COLUMNS = (2, 3), 64, 40
+INNER = 96
 Shape = tuple[int, ...]
 
 
@@ -102,7 +103,8 @@ def _plain_factors(signature: Signature, operand: str) -> list[Any]:
 
 
 def _shapes(signature: Signature) -> dict[str, Shape]:
-    shapes = _attention_shapes(signature) if signature.spec.name == "attention" else _norm_shapes(signature)
+    of = {"attention": _attention_shapes, "ffn": _ffn_shapes, "layer_norm_ffn": _ffn_shapes}
+    shapes = of.get(signature.spec.name, _norm_shapes)(signature)
     return {o.name: shapes[o.name] for o in signature.spec.inputs if signature.has(o.name)}
 
 
@@ -124,6 +126,19 @@ def _norm_shapes(signature: Signature) -> dict[str, Shape]:
         shapes[f"w{index}"] = (COLUMNS, HIDDEN) if flag else (HIDDEN, COLUMNS)
         shapes[f"b{index}"] = (COLUMNS,)
     return shapes
+
+
+def _ffn_shapes(signature: Signature) -> dict[str, Shape]:
+    flags = signature.attributes["transposed"]
+    assert isinstance(flags, tuple)
+    columns = HIDDEN if signature.attributes.get("add_normalized") else COLUMNS
+    up = INNER if signature.text("gating") in ("none", "separate") else 2 * INNER
+    shapes: dict[str, Shape] = {"x": (*ROWS, HIDDEN), "residual": (*ROWS, columns)}
+    weights = {"up": (HIDDEN, up), "gate": (HIDDEN, INNER), "down": (INNER, columns)}
+    for (name, shape), flag in zip(weights.items(), flags, strict=True):
+        shapes[f"w_{name}"] = shape[::-1] if flag else shape
+        shapes[f"b_{name}"] = (shape[1],)
+    return {**shapes, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 
 def _values(signature: Signature, name: str, shape: Shape) -> Array:

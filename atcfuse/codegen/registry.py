@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, layer_norm_qkv, row_norm
+from atcfuse.codegen import attention, ffn, layer_norm_qkv, row_norm
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -45,7 +45,10 @@ class Generator:
     outputs: Callable[[KernelSpec, Mapping[str, AttributeValue], int], tuple[str, ...]] = _first
 
 
+_FFN = Generator(ffn.figures, ffn.ELEMENTS, ffn.values, ffn.refusal)
 GENERATORS: Mapping[str, Generator] = {
+    "ffn": _FFN,
+    "layer_norm_ffn": _FFN,
     "attention": Generator(attention.figures, attention.ELEMENTS, attention.values, attention.refusal),
     "layer_norm_qkv": Generator(
         layer_norm_qkv.figures,

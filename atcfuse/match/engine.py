@@ -58,8 +58,8 @@ class Matcher:
         self.best, self.budget = None, BUDGET
 
     def refuse(self, code: str, reason: str, where: str, depth: int) -> None:
-        """Notes a failed check. The deepest wins; of equals one that is not just another operator, then the first."""
-        if self.best is None or (depth, code != "ATF310") > (self.best.depth, self.best.code != "ATF310"):
+        """Notes a failed check. The deepest wins; of equals one that says more than another operator or value."""
+        if self.best is None or (depth, _weight(code)) > (self.best.depth, _weight(self.best.code)):
             self.best = Refusal(code, reason, where, depth)
 
     def through(self, value: str) -> tuple[str, frozenset[int]]:
@@ -403,3 +403,8 @@ class Matcher:
         if key not in self._frames:
             self._frames[key] = frame_of(alternative.steps, fragment.inputs, fragment.params)
         return self._frames[key]
+
+
+def _weight(code: str) -> int:
+    """How much a failed check says: least that another operator is there, then that a value is no constant."""
+    return {"ATF310": 0, "ATF312": 1}.get(code, 2)

@@ -6,6 +6,7 @@ One module a kernel.
 """
 
 from atcfuse.planner.attention import plan_attention
+from atcfuse.planner.ffn import plan_ffn
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
 from atcfuse.planner.row_norm import plan_row_norm
@@ -17,6 +18,7 @@ __all__ = [
     "ProductPlan",
     "no_kernels",
     "plan_attention",
+    "plan_ffn",
     "plan_norm",
     "plan_product",
     "plan_row_norm",

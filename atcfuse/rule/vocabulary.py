@@ -1,11 +1,11 @@
 """The words of the rule language that are built in: combinators of patterns and functions of expressions."""
 
-COMBINATORS = frozenset({"strided", "merged", "same", "view", "optional"})
+COMBINATORS = frozenset({"strided", "merged", "same", "view", "part", "optional"})
 """Lower-case heads in patterns that are no fragments; `atcfuse.match.builtins` says what each does."""
 
 FUNCTIONS = frozenset({
     "scalar", "is_number", "shape", "rank", "dim", "size", "dtype", "aligned", "same_shape", "repeats_in",
     "leading", "made_by", "read_outside", "is_uniform_along", "causal", "rooted_in", "only", "opset", "rounded",
-    "absent", "present", "append", "length", "close", "sqrt", "abs", "exp", "log",
+    "stored", "absent", "present", "append", "length", "close", "sqrt", "abs", "exp", "log",
 })  # fmt: skip
 """Functions that conditions and `let` may call; `atcfuse.match.functions` says what each does."""

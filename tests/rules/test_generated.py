@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import generate
+import generate_ffn
 import generate_norms
 import generate_sums
 import pytest
@@ -12,6 +13,7 @@ from running import difference, fused_ops, optimized, reasons, run
 ATTENTION = covering(generate.CHOICES, generate.valid)
 NORMS = covering(generate_norms.CHOICES, generate_norms.valid)
 SUMS = covering(generate_sums.CHOICES, generate_sums.valid)
+NETWORKS = covering(generate_ffn.CHOICES, generate_ffn.valid)
 
 
 def _name(case: Case) -> str:
@@ -45,14 +47,23 @@ def test_sums_and_norms_fuse_and_agree(case: Case) -> None:
         assert difference(run(built.model, feed), run(result.model, feed), case["dtype"]) == ""
 
 
+@pytest.mark.parametrize("case", NETWORKS, ids=_name)
+def test_feed_forward_networks_fuse_and_agree(case: Case) -> None:
+    built = generate_ffn.build(case)
+    result = optimized(built.model)
+    assert fused_ops(result) == [generate_ffn.expected(case)], reasons(result)
+    for feed in built.feeds:
+        assert difference(run(built.model, feed), run(result.model, feed), case["dtype"]) == ""
+
+
 def _pairs(cases: list[dict[str, str]]) -> set[frozenset[tuple[str, str]]]:
     return {frozenset((a, b)) for case in cases for a in case.items() for b in case.items() if a != b}
 
 
 @pytest.mark.parametrize(
     ("module", "cases"),
-    [(generate, ATTENTION), (generate_norms, NORMS), (generate_sums, SUMS)],
-    ids=["attention", "norms", "sums"],
+    [(generate, ATTENTION), (generate_norms, NORMS), (generate_sums, SUMS), (generate_ffn, NETWORKS)],
+    ids=["attention", "norms", "sums", "networks"],
 )
 def test_cases_are_valid_and_cover_every_choice(module: object, cases: list[dict[str, str]]) -> None:
     assert all(module.valid(case) for case in cases)  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import generate
+import generate_ffn
 import generate_norms
 import generate_sums
 import pytest
@@ -43,7 +44,9 @@ def _results(compute: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]
         return None
 
 
-@pytest.mark.parametrize("module", [generate, generate_norms, generate_sums], ids=["attention", "norms", "sums"])
+@pytest.mark.parametrize(
+    "module", [generate, generate_norms, generate_sums, generate_ffn], ids=["attention", "norms", "sums", "networks"]
+)
 @pytest.mark.parametrize("seed", range(8))
 def test_mutants_are_kept_or_agree(module: Generator, seed: int) -> None:
     rng = random.Random(f"{module.__name__} {seed}")

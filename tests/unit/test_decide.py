@@ -106,10 +106,11 @@ def test_the_article_with_32_kb_of_l1_refuses_long_sequences() -> None:
 
 
 def test_the_threshold_is_held_against_the_high_end(bert: dict[str, Any]) -> None:
-    highest = max(f["time_us_saved"][1] for f in bert["fusions"])
+    best = max(bert["fusions"], key=lambda f: f["time_us_saved"][1])
+    highest = best["time_us_saved"][1]
     assert fused(run(min_saving_us=highest * 1.01)) == []
     kept = run(min_saving_us=highest * 0.99)
-    assert set(fused(kept)) == {"FusedAttention"}
+    assert set(fused(kept)) == {best["op"]}
     (reason, *_) = [k["reason"] for k in kept["kept"] if k["rule"] == "layer_norm_qkv"]
     norm = next(f for f in bert["fusions"] if f["op"] == "FusedLayerNormQKV")
     assert f"{norm['time_us_saved'][1]:,.1f} µs by {norm['launches_saved']} launches" in reason
@@ -178,7 +179,7 @@ def test_patterns_and_sections(tmp_path: Path) -> None:
     assert "FusedAttention" not in fused(run(keep_nodes=("*/Softmax",)))
     path = tmp_path / "keep.ini"
     path.write_text(f"# left alone\n[ByNodeName]\n{SOFTMAX}\n\n[ByNodeType]\nLayerNormalization\n")
-    assert fused(run(keep_nodes=(str(path),))) == ["FusedAttention"]
+    assert sorted(fused(run(keep_nodes=(str(path),)))) == ["FusedAttention", "FusedFFN", "FusedFFN"]
 
 
 def test_an_entry_that_means_no_node_is_a_warning() -> None:

@@ -83,6 +83,26 @@ def add_norm(call: Call) -> list[Fact]:
     return [Fact(first.dtype, dims), Fact(first.dtype, dims)]
 
 
+def ffn(call: Call) -> list[Fact]:
+    """FusedFFN: the rows of x with the columns of the down weight."""
+    return [_down(call, 3)]
+
+
+def layer_norm_ffn(call: Call) -> list[Fact]:
+    """FusedLayerNormFFN: the rows of x with the columns of the down weight, and the normalised rows, shaped like x."""
+    x = call.input(0)
+    return [_down(call, 5), Fact(x.dtype, x.shape)]
+
+
+def _down(call: Call, position: int) -> Fact:
+    x, weight, transposed = call.input(0), call.input(position).shape, call.node.attributes.get("transposed")
+    if not isinstance(transposed, tuple) or len(transposed) != 3:
+        raise MalformedNodeError(call.node.op)
+    if x.shape is None or weight is None or len(weight) != 2:
+        return Fact(x.dtype)
+    return Fact(x.dtype, (*x.shape[:-1], weight[0 if transposed[2] else 1]))
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
@@ -90,4 +110,6 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedRMSNorm": row_norm,
     "atcfuse::FusedAddLayerNorm": add_norm,
     "atcfuse::FusedAddRMSNorm": add_norm,
+    "atcfuse::FusedFFN": ffn,
+    "atcfuse::FusedLayerNormFFN": layer_norm_ffn,
 }

@@ -1,0 +1,47 @@
+"""Who plans which kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from atcfuse.codegen import Signature
+from atcfuse.codegen import attention as attention_code
+from atcfuse.device import Device
+from atcfuse.match.values import Refusal
+from atcfuse.planner.attention import plan_attention
+from atcfuse.planner.ffn import plan_ffn
+from atcfuse.planner.norm import plan_norm
+from atcfuse.planner.row_norm import plan_row_norm
+from atcfuse.planner.work import KernelWork
+from atcfuse.tiling import ffn, layer_norm_qkv, row_norm
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of a launch's inputs by operand name."""
+Planner = Callable[[Signature, Shapes, Device, float], KernelWork | Refusal]
+"""From a signature, shapes, chip and occupancy to the work of a launch, or why there is none."""
+
+
+def _attention(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    return plan_attention(attention_code.problem(signature, shapes), device, occupancy)
+
+
+def _norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    return plan_norm(layer_norm_qkv.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
+
+
+def _row_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    problem = row_norm.problem_of(signature.dtypes, shapes, signature.family)
+    return plan_row_norm(signature.spec.name, problem, device, occupancy)
+
+
+def _ffn(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    return plan_ffn(ffn.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
+
+
+PLANNERS: Mapping[str, Planner] = {
+    "attention": _attention,
+    "layer_norm_qkv": _norm,
+    **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
+    **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn),
+}
+"""By kernel name."""

@@ -1,0 +1,445 @@
+"""Tiling of the `ffn` and `layer_norm_ffn` kernels and the bytes that they move.
+
+`plan` computes what the kernels' own `ffn_host.inc` computes on the host of the chip; `predict` counts what a kernel
+then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from atcfuse.rule.types import ELEMENT_TYPES
+from atcfuse.tiling import Platform, ceil_div, round_up
+from atcfuse.tiling.activations import activation
+
+GATINGS = ("none", "separate", "gate_up", "up_gate")
+_PACKED = ("gate_up", "up_gate")
+_MAX_ROWS = 128
+_MAX_UNIT = 256
+_MAX_STRIDE = 65535
+_BASE_K_BYTES = 128
+_FRACTAL = 16
+_LANE = 64
+_SMALL_BYTES = 320
+_STATISTICS_BYTES = 64
+_SLOT_ALIGNMENT = 512
+_MESSAGE_BYTES = 128
+_L1_RESERVE = 2_048
+_MOST_PART = 2_048
+_MOST_INNER_BYTES = 1 << 20
+_LOAD_BYTES = 32  # into L1, a cycle
+_NORM_INSTRUCTIONS, _RESULT_INSTRUCTIONS = 25, 8  # of a row, each
+_FACTOR_INSTRUCTIONS = 4  # of a row, for each projection that an activation reads
+_START_UP = 16  # cycles of a vector instruction beside its repeats
+_STREAMED_STEP = 4  # base blocks along K in L1 where A does not stay there
+_BYTES = {ELEMENT_TYPES[name]: size for name, size in (("float32", 4), ("float16", 2), ("bfloat16", 2))}
+
+
+@dataclass(frozen=True)
+class Norm:
+    """What comes before the up projection; `gamma_bytes` and `beta_bytes` of an element are 0 where there are none.
+
+    `added` says that the normalised rows are added to the result, `kept` that they are an output.
+    """
+
+    gamma_bytes: int = 2
+    beta_bytes: int = 2
+    added: bool = False
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One node: x is [rows, hidden] once its leading dims are folded, `inner` are the hidden columns, `columns` those
+    of the result. `element_bytes` is of all operands but gamma and beta; biases are those of up, gate and down.
+    """
+
+    rows: int
+    hidden: int
+    inner: int
+    columns: int
+    activation: str
+    gating: str = "none"
+    biases: tuple[bool, bool, bool] = (False, False, False)
+    residual: bool = False
+    norm: Norm | None = None
+    element_bytes: int = 2
+    widens_bias: bool = False
+
+    @property
+    def factors(self) -> int:
+        """Projections of a row: up, and the gate's."""
+        return 1 if self.gating == "none" else 2
+
+    @property
+    def up_columns(self) -> int:
+        """Columns of the up weight, which may hold the gate's too."""
+        return 2 * self.inner if self.gating in _PACKED else self.inner
+
+    @property
+    def bias_sizes(self) -> tuple[int, int, int]:
+        """Elements of the biases of up, gate and down, 0 for none."""
+        sizes = (self.up_columns, self.inner, self.columns)
+        up, gate, down = (size if present else 0 for size, present in zip(sizes, self.biases, strict=True))
+        return up, gate, down
+
+    @property
+    def weights(self) -> int:
+        """Elements of all weights."""
+        return self.inner * (self.factors * self.hidden + self.columns)
+
+
+@dataclass(frozen=True)
+class Product:
+    """How the cube is told to cut one of the two products."""
+
+    base_m: int
+    base_n: int
+    base_k: int
+    step_ka: int
+    depth_a: int
+    step_kb: int
+    keeps_a: bool
+
+    def loads_of_a(self, columns: int) -> int:
+        """How often the rows are read for so many columns."""
+        return 1 if self.keeps_a else ceil_div(columns, self.base_n)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tiling: rows of a task, hidden columns of a chunk, columns on chip, and how the cube cuts both products."""
+
+    problem: Problem
+    blocks: int
+    rows_per_task: int
+    inner_chunk: int
+    chunk_columns: int
+    slot_bytes: int
+    up: Product
+    down: Product
+
+    @property
+    def tasks(self) -> int:
+        """Blocks of rows."""
+        return ceil_div(self.problem.rows, self.rows_per_task)
+
+    @property
+    def row_fits(self) -> bool:
+        """Whether a row is on chip whole; otherwise a norm reads x twice."""
+        return self.chunk_columns >= self.problem.hidden
+
+    @property
+    def workspace_bytes(self) -> int:
+        """User workspace that the host asks for."""
+        return 2 * self.blocks * self.slot_bytes
+
+    @property
+    def chunks(self) -> list[int]:
+        """Hidden columns of each chunk."""
+        inner, chunk = self.problem.inner, self.inner_chunk
+        return [min(chunk, inner - first) for first in range(0, inner, chunk)]
+
+    def tasks_of(self, core: int) -> range:
+        """The tasks of a vector core. The second core of each cube core comes after all first ones."""
+        return range(core % 2 * self.blocks + core // 2, self.tasks, 2 * self.blocks)
+
+    def rows_of(self, task: int) -> int:
+        """Rows of a task; the last block may be shorter."""
+        return min(self.rows_per_task, self.problem.rows - task * self.rows_per_task)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Bytes a launch moves and holds, named as in the twin's report."""
+
+    compulsory_bytes: int
+    tensor_bytes_read: int
+    tensor_bytes_written: int
+    workspace_bytes_read: int
+    workspace_bytes_written: int
+    workspace_footprint: int
+    messages: int
+    message_bytes: int
+    ub: int
+    l1: int
+    l0a: int
+    l0b: int
+    l0c: int
+
+
+def problem_of(
+    attributes: Mapping[str, Any], dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> Problem:
+    """The problem of a fused node: its attributes, and element types and static shapes of its operands by name."""
+    *leading, hidden = shapes["x"]
+    up_transposed, _, down_transposed = attributes["transposed"]
+    gating = attributes["gating"]
+    up_columns = shapes["w_up"][0 if up_transposed else 1]
+    return Problem(
+        rows=prod(leading),
+        hidden=hidden,
+        inner=up_columns // 2 if gating in _PACKED else up_columns,
+        columns=shapes["w_down"][0 if down_transposed else 1],
+        activation=attributes["activation"],
+        gating=gating,
+        biases=("b_up" in dtypes, "b_gate" in dtypes, "b_down" in dtypes),
+        residual="residual" in dtypes,
+        norm=_norm_of(attributes, dtypes) if "norm" in attributes else None,
+        element_bytes=_BYTES[dtypes["x"]],
+        widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"],
+    )
+
+
+def _norm_of(attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> Norm:
+    return Norm(
+        gamma_bytes=_BYTES[dtypes["gamma"]] if "gamma" in dtypes else 0,
+        beta_bytes=_BYTES[dtypes["beta"]] if "beta" in dtypes else 0,
+        added=bool(attributes["add_normalized"]),
+        kept="normalized" in dtypes,
+    )
+
+
+def refusal(problem: Problem) -> str | None:
+    """Why the kernel cannot take the problem, or None where it can."""
+    if not 1 <= problem.hidden <= _MAX_STRIDE - _FRACTAL:
+        return "inputs of 1 to 65519 columns: a row stride of the cube has 16 bits"
+    if problem.rows > (2**31 - 1) // 2 or problem.rows * problem.hidden > 2**36:
+        return "fewer than 2^30 rows and at most 2^36 elements"
+    if problem.inner < 1 or problem.up_columns > _MAX_STRIDE:
+        return "up projections of 1 to 65535 columns: a row stride of the cube has 16 bits"
+    if not 1 <= problem.columns <= _MAX_STRIDE:
+        return "results of 1 to 65535 columns: a row stride of the cube has 16 bits"
+    return None
+
+
+def plan(problem: Problem, chip: Platform) -> Plan:
+    """The tiling of a problem that is not refused."""
+    rows = _rows(problem, chip)
+    chunk = _inner_chunk(problem, rows)
+    l1 = chip.l1 - _L1_RESERVE
+    up_share = l1 * 5 // 8
+    up_bias, gate_bias, down_bias = problem.biases
+    up = _product(problem, chip, rows, chunk, problem.hidden, up_share, up_bias or gate_bias)
+    down = _product(problem, chip, rows, problem.columns, chunk, l1 - up_share, down_bias)
+    return Plan(
+        problem=problem,
+        blocks=max(1, min(chip.cube_cores, ceil_div(problem.rows, rows))),
+        rows_per_task=rows,
+        inner_chunk=chunk,
+        chunk_columns=_chunk_columns(problem, chip),
+        slot_bytes=_slot_bytes(problem, rows, chunk),
+        up=up,
+        down=down,
+    )
+
+
+def predict(tiling: Plan) -> Prediction:
+    """What one launch with this tiling moves and holds."""
+    problem, size = tiling.problem, tiling.problem.element_bytes
+    counts = _Counts()
+    for core in range(2 * tiling.blocks):
+        counts.add_core(tiling, core)
+    kept = problem.rows * problem.hidden * size if problem.norm is not None and problem.norm.kept else 0
+    written = problem.rows * problem.columns * size + kept
+    products = (tiling.up, tiling.down)
+    return Prediction(
+        compulsory_bytes=_input_bytes(problem) + written,
+        tensor_bytes_read=counts.tensor_read,
+        tensor_bytes_written=written,
+        workspace_bytes_read=counts.workspace_read,
+        workspace_bytes_written=counts.workspace_written,
+        workspace_footprint=counts.footprint,
+        messages=counts.messages,
+        message_bytes=counts.messages * _MESSAGE_BYTES,
+        ub=_ub_bytes(tiling),
+        l1=sum(_l1_bytes(tiling)),
+        l0a=max(2 * p.base_m * p.base_k * size for p in products),
+        l0b=max(2 * p.base_n * p.base_k * size for p in products),
+        l0c=max(p.base_m * p.base_n * 4 for p in products),
+    )
+
+
+def _l1_bytes(tiling: Plan) -> Iterator[int]:
+    problem, size = tiling.problem, tiling.problem.element_bytes
+    bias_bytes = 2 if size == 2 and not problem.widens_bias else 4
+    up_bias, gate_bias, down_bias = problem.biases
+    for product, bias in ((tiling.up, up_bias or gate_bias), (tiling.down, down_bias)):
+        a = product.depth_a * product.base_m * product.base_k * size
+        b = 2 * product.step_kb * product.base_n * product.base_k * size
+        yield a + b + (product.base_n * bias_bytes if bias else 0)
+
+
+@dataclass
+class _Counts:
+    """Sums over the vector cores."""
+
+    tensor_read: int = 0
+    workspace_read: int = 0
+    workspace_written: int = 0
+    footprint: int = 0
+    messages: int = 0
+
+    def add_core(self, tiling: Plan, core: int) -> None:
+        self.messages += 2  # End of both products
+        tasks = tiling.tasks_of(core)
+        if not tasks:
+            return
+        problem, size = tiling.problem, tiling.problem.element_bytes
+        self.messages += 2  # shapes of both products
+        if problem.widens_bias:
+            elements = sum(problem.bias_sizes)
+            self.tensor_read += elements * size
+            self.workspace_written += elements * 4
+            self.footprint += elements * 4
+        for count, task in enumerate(tasks):
+            self._add_norm(tiling, tiling.rows_of(task), first=count == 0)
+            self._add_task(tiling, tiling.rows_of(task))
+        held = problem.factors * tiling.chunks[0] * size + problem.columns * 4
+        held += problem.hidden * size if problem.norm is not None else 0
+        self.footprint += tiling.rows_of(tasks[0]) * held
+
+    def _add_norm(self, tiling: Plan, rows: int, first: bool) -> None:
+        """Rows are read once, or twice where they do not fit, and written to the slot."""
+        problem, norm, size = tiling.problem, tiling.problem.norm, tiling.problem.element_bytes
+        if norm is None:
+            return
+        reads = 1 if tiling.row_fits else 2
+        self.tensor_read += rows * problem.hidden * size * reads
+        self.tensor_read += problem.hidden * (norm.gamma_bytes + norm.beta_bytes) if first or reads == 2 else 0
+        self.workspace_written += rows * problem.hidden * size
+        self.workspace_read += rows * problem.hidden * size if norm.added else 0
+
+    def _add_task(self, tiling: Plan, rows: int) -> None:
+        problem, size = tiling.problem, tiling.problem.element_bytes
+        row_bytes = problem.hidden * size
+        for chunk in tiling.chunks:
+            self.messages += problem.factors + 1
+            read = problem.factors * rows * row_bytes * tiling.up.loads_of_a(chunk)
+            if problem.norm is None:
+                self.tensor_read += read
+            else:
+                self.workspace_read += read
+            self.tensor_read += chunk * (problem.factors * problem.hidden + problem.columns) * size
+            block = rows * chunk * size  # written by the cube, activated in place, read by the cube
+            self.workspace_written += (problem.factors + 1) * block + rows * problem.columns * 4
+            self.workspace_read += (problem.factors + tiling.down.loads_of_a(problem.columns)) * block
+        self.workspace_read += rows * problem.columns * 4
+        self.tensor_read += rows * problem.columns * size if problem.residual else 0
+        # A packed up bias has as many elements as the columns of both products that read it.
+        biases = sum(problem.bias_sizes)
+        if problem.widens_bias:
+            self.workspace_read += biases * 4
+        else:
+            self.tensor_read += biases * size
+
+
+def _input_bytes(problem: Problem) -> int:
+    norm = problem.norm
+    affine = problem.hidden * (norm.gamma_bytes + norm.beta_bytes) if norm is not None else 0
+    residual = problem.rows * problem.columns if problem.residual else 0
+    elements = problem.rows * problem.hidden + problem.weights + sum(problem.bias_sizes) + residual
+    return elements * problem.element_bytes + affine
+
+
+def _temporary(problem: Problem) -> int:
+    return max(activation(problem.activation).temporary, 32)
+
+
+def _ub_bytes(tiling: Plan) -> int:
+    problem = tiling.problem
+    total = tiling.chunk_columns * _bytes_per_column(problem) + _temporary(problem)
+    if problem.norm is not None:
+        total += _SMALL_BYTES + (0 if tiling.row_fits else tiling.rows_per_task * _STATISTICS_BYTES)
+    return total
+
+
+def _bytes_per_column(problem: Problem) -> int:
+    norm = problem.norm
+    affine = bool(norm.gamma_bytes) + bool(norm.beta_bytes) if norm is not None else 0
+    return 4 * problem.element_bytes + 4 * (1 + problem.factors + affine)
+
+
+def _chunk_columns(problem: Problem, chip: Platform) -> int:
+    part = min(_MOST_PART, round_up(problem.inner, _FRACTAL))
+    per_column, free = _bytes_per_column(problem), chip.ub - _temporary(problem)
+    if problem.norm is None:
+        return min(part, max(1, free // per_column // _LANE) * _LANE)
+    whole = max(part, round_up(problem.hidden, _FRACTAL))
+    if whole * per_column + _SMALL_BYTES <= free:
+        return whole
+    most = max(1, (free - _SMALL_BYTES - _MAX_ROWS * _STATISTICS_BYTES) // per_column // _LANE) * _LANE
+    return round_up(ceil_div(problem.hidden, ceil_div(problem.hidden, most)), _LANE)
+
+
+def _rows(problem: Problem, chip: Platform) -> int:
+    """Rows of a task: the fewest bytes among what is at most a quarter slower than possible."""
+    candidates = [(rows, *_estimate(problem, chip, rows)) for rows in range(_MAX_ROWS, 0, -_FRACTAL)]
+    fastest = min(cycles for _, cycles, _ in candidates)
+    rows, _, _ = min((c for c in candidates if c[1] <= fastest + fastest // 4), key=lambda c: c[2])
+    return rows
+
+
+def _estimate(problem: Problem, chip: Platform, rows: int) -> tuple[int, int]:
+    """Cycles on the busiest core, and bytes into L1 of all tasks together."""
+    tasks = ceil_div(problem.rows, rows)
+    cube = rows * problem.weights // (4096 if problem.element_bytes == 2 else 1024)
+    loaded = (rows * (problem.hidden + problem.inner) + problem.weights) * problem.element_bytes
+    activated = activation(problem.activation).passes + _FACTOR_INSTRUCTIONS * problem.factors
+    row = sum(
+        instructions * (ceil_div(columns, _LANE) + _START_UP)
+        for instructions, columns in (
+            (_NORM_INSTRUCTIONS if problem.norm is not None else 0, problem.hidden),
+            (activated, problem.inner),
+            (_RESULT_INSTRUCTIONS, problem.columns),
+        )
+    )
+    busiest = ceil_div(tasks, chip.cube_cores) * max(cube, loaded // _LOAD_BYTES)
+    vector = ceil_div(tasks, 2 * chip.cube_cores) * min(rows, problem.rows) * row
+    return busiest + vector, tasks * loaded
+
+
+def _unit(columns: int) -> int:
+    return min(_MAX_UNIT, round_up(columns, 2 * _FRACTAL))
+
+
+def _inner_chunk(problem: Problem, rows: int) -> int:
+    unit = _unit(problem.inner)
+    most = max(unit, _MOST_INNER_BYTES // (rows * problem.element_bytes * problem.factors) // unit * unit)
+    return round_up(ceil_div(problem.inner, ceil_div(problem.inner, most)), unit)
+
+
+def _product(problem: Problem, chip: Platform, m: int, n: int, k: int, l1: int, bias: bool) -> Product:
+    size = problem.element_bytes
+    base_m = round_up(m, _FRACTAL)
+    base_n = min(_unit(n), chip.l0c // (8 * base_m) // (2 * _FRACTAL) * 2 * _FRACTAL)
+    base_k = min(_BASE_K_BYTES // size, round_up(k, _FRACTAL))
+    steps = ceil_div(k, base_k)
+    tile_a, tile_b = base_m * base_k * size, base_n * base_k * size
+    keeps_a = steps * tile_a <= l1 * 2 // 3
+    free = l1 - (base_n * 4 if bias else 0)
+    streamed = min(_STREAMED_STEP, max(1, (free - 2 * tile_b) // (2 * tile_a)))
+    step_ka = steps if keeps_a else min(streamed, steps)
+    depth_a = step_ka if keeps_a else 2 * step_ka
+    step_kb = _divisor_up_to(step_ka, (free - depth_a * tile_a) // (2 * tile_b))
+    return Product(base_m, base_n, base_k, step_ka, depth_a, step_kb, keeps_a)
+
+
+def _divisor_up_to(number: int, limit: int) -> int:
+    divisor = max(1, min(number, limit))
+    while number % divisor:
+        divisor -= 1
+    return divisor
+
+
+def _slot_bytes(problem: Problem, rows: int, chunk: int) -> int:
+    """Workspace of a vector core: the parts of a slot one after another, each at a multiple of 512 bytes."""
+    size = problem.element_bytes
+    pitches = (round_up(problem.hidden, _FRACTAL) * size if problem.norm is not None else 0, chunk * size)
+    parts = [*(rows * pitch for pitch in pitches), rows * chunk * size * (problem.factors - 1)]
+    parts.append(rows * round_up(problem.columns, _FRACTAL) * 4)
+    parts += [elements * 4 if problem.widens_bias else 0 for elements in problem.bias_sizes]
+    return sum(round_up(part, _SLOT_ALIGNMENT) for part in parts)
