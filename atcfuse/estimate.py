@@ -12,6 +12,7 @@ from typing import Any
 
 from atcfuse.codegen import GeneratedKernel, Signature, output_names, refusal_of, render_kernel
 from atcfuse.codegen import attention as attention_code
+from atcfuse.codegen import rotary_embedding as rotary_code
 from atcfuse.codegen.registry import GENERATORS
 from atcfuse.cost import api_calls, handovers
 from atcfuse.cost.memory import Moved, moved_by, moved_by_kernel
@@ -22,7 +23,7 @@ from atcfuse.graph.traffic import KindsOf, Sizes
 from atcfuse.graph.work import OpWork, Product, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
-from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, platform
+from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, plan_rotary, platform
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
 from atcfuse.tiling import Platform, family_of, layer_norm_qkv
 
@@ -132,9 +133,14 @@ def _norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float
     return plan_norm(layer_norm_qkv.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
+def _rotary(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    return plan_rotary(rotary_code.problem(signature, shapes), device, occupancy)
+
+
 _PLANNERS: Mapping[str, Callable[[Signature, Shapes, Device, float], KernelWork | Refusal]] = {
     "attention": _attention,
     "layer_norm_qkv": _norm,
+    "rotary_embedding": _rotary,
 }
 
 

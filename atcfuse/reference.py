@@ -151,8 +151,32 @@ def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batc
     return results
 
 
+def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    found = {}
+    for name in ("q", "k"):
+        if not of.has(name):
+            continue
+        x = inputs[name]
+        if of.text(f"{name}_layout") != "as_is":
+            x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
+        found[f"{name}_rotated"] = _rotated(of, x, inputs["cos"], inputs["sin"])
+    return found
+
+
+def _rotated(of: Signature, x: Array, cos: Array, sin: Array) -> Array:
+    width, out = of.integer("rotary_dim"), x.copy()
+    first, second = slice(0, width // 2), slice(width // 2, width)
+    if of.integer("interleaved"):
+        first, second = slice(0, width, 2), slice(1, width, 2)
+    a, b = x[..., first], x[..., second]
+    out[..., first] = a * cos[..., first] - b * sin[..., first]
+    out[..., second] = b * cos[..., second] + a * sin[..., second]
+    return out
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
     "layer_norm_qkv": _layer_norm_qkv,
+    "rotary_embedding": _rotary_embedding,
 }
 """By kernel name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,7 +102,7 @@ def _plain_factors(signature: Signature, operand: str) -> list[Any]:
 
 
 def _shapes(signature: Signature) -> dict[str, Shape]:
-    shapes = _attention_shapes(signature) if signature.spec.name == "attention" else _norm_shapes(signature)
+    shapes = _SHAPES[signature.spec.name](signature)
     return {o.name: shapes[o.name] for o in signature.spec.inputs if signature.has(o.name)}
 
 
@@ -123,6 +123,29 @@ def _norm_shapes(signature: Signature) -> dict[str, Shape]:
         shapes[f"w{index}"] = (COLUMNS, HIDDEN) if flag else (HIDDEN, COLUMNS)
         shapes[f"b{index}"] = (COLUMNS,)
     return shapes
+
+
+def _rotary_shapes(signature: Signature) -> dict[str, Shape]:
+    """Three heads, of keys two, at five positions."""
+    width, shapes = signature.integer("head_dim"), {}  # type: int, dict[str, Shape]
+    for name, heads in (("q", 3), ("k", 2)):
+        heads = signature.integer(f"{name}_heads") or heads
+        layouts: dict[str, Shape] = {
+            "BSH": (BATCH, QUERIES, heads * width),
+            "BSND": (BATCH, QUERIES, heads, width),
+            "as_is": (BATCH, heads, QUERIES, width),
+        }
+        shapes[name] = layouts[signature.text(f"{name}_layout")]
+    angles = (1, 1, QUERIES, signature.integer("rotary_dim"))
+    return {**shapes, "cos": angles, "sin": angles}
+
+
+_SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
+    "attention": _attention_shapes,
+    "layer_norm_qkv": _norm_shapes,
+    "rotary_embedding": _rotary_shapes,
+}
+"""Shapes of a test's operands by kernel name."""
 
 
 def _values(signature: Signature, name: str, shape: Shape) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, layer_norm_qkv
+from atcfuse.codegen import attention, layer_norm_qkv, rotary_embedding
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -52,6 +52,9 @@ GENERATORS: Mapping[str, Generator] = {
         layer_norm_qkv.ELEMENTS,
         refusal=layer_norm_qkv.refusal,
         outputs=layer_norm_qkv.output_names,
+    ),
+    "rotary_embedding": Generator(
+        rotary_embedding.figures, rotary_embedding.ELEMENTS, rotary_embedding.values, rotary_embedding.refusal
     ),
 }
 """By kernel name."""

@@ -5,6 +5,7 @@
 `merged(y, '... S E')`          y rearranged by any chain of views into one value; how far is chosen later
 `same(x)`                       x through views that keep every element in its place in memory: a pure reshape
 `view(x, 'B S (H D) -> B H S D')` x through any chain of views whose composite is this index map (einops notation)
+`part(x, start=a, step=s)`      elements a, a + s, … of x's last axis, cut out by any chain of views
 `optional(Op(x, …))`            Op, or where it is missing its first operand
 """
 
@@ -55,6 +56,33 @@ def _same(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) 
         if link.view.is_linear() and product(link.view.shape) == product(link.shape):
             taken = State(state.env, state.members | link.members | passed_noops(matcher.scope, value), state.labels)
             yield from matcher.match(term.args[0], str(link.value), taken, frame)
+
+
+def _part(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
+    for link in roots(matcher.scope, value, scaling=False)[1:]:
+        found = _range_of(link)
+        if found is None:
+            continue
+        taken = State(state.env, state.members | link.members | passed_noops(matcher.scope, value), state.labels)
+        for name, number in zip(("start", "step"), found, strict=True):
+            target = next((t for key, t in term.keywords if key == name), None)
+            taken = matcher.unify(target.name, number, taken) if isinstance(target, Ref) and taken else taken
+        if taken is not None:
+            yield from matcher.match(term.args[0], str(link.value), taken, frame)
+    matcher.refuse("ATF315", "it is not a part of a value's last axis", value, len(state.members))
+
+
+def _range_of(link: Link) -> tuple[int, int] | None:
+    """First element and step of the part of the last axis that a link takes, all other axes whole; None for others."""
+    whole = identity(link.view.root, link.shape).axes
+    if not link.shape or len(link.view.axes) != len(whole) or link.view.axes[:-1] != whole[:-1]:
+        return None
+    start, width, axis = link.view.offset, link.shape[-1], link.view.axes[-1]
+    count, step = axis[0] if axis else (1, 1)
+    if len(axis) > 1 or not all(isinstance(n, int) for n in (start, width, count, step)):
+        return None
+    assert isinstance(start, int) and isinstance(step, int) and isinstance(count, int) and isinstance(width, int)
+    return (start, step) if start >= 0 and step > 0 and start + (count - 1) * step < width else None
 
 
 def _optional(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
@@ -139,5 +167,6 @@ BUILTINS: Mapping[str, Builtin] = {
     "merged": _merged,
     "same": _same,
     "view": _view,
+    "part": _part,
     "optional": _optional,
 }

@@ -8,6 +8,7 @@ One module a kernel.
 from atcfuse.planner.attention import LEVELS, Level, attention_tile, level_rows, plan_attention
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
+from atcfuse.planner.rotary import plan_rotary
 from atcfuse.planner.work import KernelWork, no_kernels, platform
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "plan_attention",
     "plan_norm",
     "plan_product",
+    "plan_rotary",
     "platform",
 ]

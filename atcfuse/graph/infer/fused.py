@@ -64,7 +64,24 @@ def layer_norm_qkv(call: Call) -> list[Fact]:
     return [*outputs, Fact(x.dtype, x.shape)]
 
 
+def rotary_embedding(call: Call) -> list[Fact]:
+    """FusedRotaryEmbedding: the shape of each operand, or [batch, heads, positions, dim] of one that lies otherwise."""
+    width, facts = call.node.attributes.get("head_dim"), []
+    if not isinstance(width, int):
+        raise MalformedNodeError("FusedRotaryEmbedding")
+    for index, name in enumerate("qk"[: len(call.node.outputs)]):
+        x, layout, heads = call.input(index), *(call.node.attributes.get(f"{name}_{n}") for n in ("layout", "heads"))
+        shape = x.shape
+        if layout == "BSH" and shape is not None and isinstance(heads, int):
+            shape = (shape[0], heads, shape[1], width) if len(shape) == 3 else None
+        elif layout == "BSND" and shape is not None:
+            shape = (shape[0], shape[2], shape[1], width) if len(shape) == 4 else None
+        facts.append(Fact(x.dtype, shape))
+    return facts
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
+    "atcfuse::FusedRotaryEmbedding": rotary_embedding,
 }
