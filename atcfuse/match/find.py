@@ -58,7 +58,7 @@ class RuleFinder:
         self.matcher = Matcher(scope, book, BUILTINS, self.heads)
         self._types = _element_types(book)
         self._fragment_anchors: dict[str, list[Node]] = {}
-        self._applied: dict[str, dict[str, list[str]]] = {}
+        self._applied: dict[str, dict[int | str, list[str]]] = {}
         self.by_op: dict[str, list[Node]] = {}
         for index in scope.order:
             node = scope.nodes[index]
@@ -231,18 +231,20 @@ class RuleFinder:
         if isinstance(term, Call) and term.head in self.book.fragments and isinstance(term.args[0], Ref):
             bound = state.env.get(term.args[0].name)
             if isinstance(bound, Value):
-                return self._applications(self.book.fragments[term.head]).get(self.scope.source(str(bound)), ())
+                key = self.matcher.numbers.key(self.scope.source(str(bound)))
+                return self._applications(self.book.fragments[term.head]).get(key, ())
         return self._reachable(_bound_sources(term, frame, state), self.heads.of(term))
 
-    def _applications(self, fragment: Fragment) -> dict[str, list[str]]:
-        """Every value on which the fragment is found, by the value that its first parameter receives."""
+    def _applications(self, fragment: Fragment) -> dict[int | str, list[str]]:
+        """Every value on which the fragment is found, by the number of the value that its first parameter receives."""
         if fragment.name not in self._applied:
-            found: dict[str, dict[str, None]] = {}
+            found: dict[int | str, dict[str, None]] = {}
             for node in self._head_nodes(self.heads.fragment(fragment)):
                 for result in self._results(fragment, node):
                     first = result.params.get(fragment.params[0])
                     if first is not None:
-                        found.setdefault(self.scope.source(str(first)), {})[node.outputs[0]] = None
+                        key = self.matcher.numbers.key(self.scope.source(str(first)))
+                        found.setdefault(key, {})[node.outputs[0]] = None
             self._applied[fragment.name] = {source: list(values) for source, values in found.items()}
         return self._applied[fragment.name]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import generate
 import generate_norms
+import generate_rotary
 import pytest
 from pairwise import Case, covering
 from running import difference, fused_ops, optimized, reasons, run
 
 ATTENTION = covering(generate.CHOICES, generate.valid)
 NORMS = covering(generate_norms.CHOICES, generate_norms.valid)
+ROTARY = covering(generate_rotary.CHOICES, generate_rotary.valid)
 
 
 def _name(case: Case) -> str:
@@ -34,12 +36,23 @@ def test_norms_fuse_and_agree(case: Case) -> None:
         assert difference(run(built.model, feed), run(result.model, feed), case["dtype"]) == ""
 
 
+@pytest.mark.parametrize("case", ROTARY, ids=_name)
+def test_rotary_embeddings_fuse_and_agree(case: Case) -> None:
+    built = generate_rotary.build(case)
+    result = optimized(built.model)
+    assert fused_ops(result) == ["FusedRotaryEmbedding"], reasons(result)
+    for feed in built.feeds:
+        assert difference(run(built.model, feed), run(result.model, feed), case["dtype"]) == ""
+
+
 def _pairs(cases: list[dict[str, str]]) -> set[frozenset[tuple[str, str]]]:
     return {frozenset((a, b)) for case in cases for a in case.items() for b in case.items() if a != b}
 
 
 @pytest.mark.parametrize(
-    ("module", "cases"), [(generate, ATTENTION), (generate_norms, NORMS)], ids=["attention", "norms"]
+    ("module", "cases"),
+    [(generate, ATTENTION), (generate_norms, NORMS), (generate_rotary, ROTARY)],
+    ids=["attention", "norms", "rotary"],
 )
 def test_cases_are_valid_and_cover_every_choice(module: object, cases: list[dict[str, str]]) -> None:
     assert all(module.valid(case) for case in cases)  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from typing import Any
 
 import generate
 import generate_norms
+import generate_rotary
 import pytest
 from mutate import MUTATIONS, mutant
 from pairwise import random_case
@@ -42,7 +43,7 @@ def _results(compute: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]
         return None
 
 
-@pytest.mark.parametrize("module", [generate, generate_norms], ids=["attention", "norms"])
+@pytest.mark.parametrize("module", [generate, generate_norms, generate_rotary], ids=["attention", "norms", "rotary"])
 @pytest.mark.parametrize("seed", range(8))
 def test_mutants_are_kept_or_agree(module: Generator, seed: int) -> None:
     rng = random.Random(f"{module.__name__} {seed}")
@@ -55,7 +56,7 @@ def test_every_kind_of_fault_applies_somewhere() -> None:
     rng = random.Random(0)
     kinds: set[str] = set()
     for _ in range(400):
-        module = rng.choice([generate, generate_norms])
+        module = rng.choice([generate, generate_norms, generate_rotary])
         built = module.build(random_case(module.CHOICES, module.valid, rng))
         made = mutant(built.model, built.feeds[0], rng)
         if made is not None:
