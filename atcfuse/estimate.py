@@ -23,7 +23,16 @@ from atcfuse.graph.traffic import KindsOf, Sizes
 from atcfuse.graph.work import OpWork, Product, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
-from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, plan_rotary, platform
+from atcfuse.planner import (
+    KernelWork,
+    ProductPlan,
+    no_kernels,
+    plan_attention,
+    plan_norm,
+    plan_product,
+    plan_rotary,
+    platform,
+)
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
 from atcfuse.tiling import Platform, family_of, layer_norm_qkv
 

@@ -164,7 +164,8 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
 
 
 def _rotated(of: Signature, x: Array, cos: Array, sin: Array) -> Array:
-    width, out = of.integer("rotary_dim"), x.copy()
+    width = of.integer("rotary_dim")
+    out: Array = x.copy()
     first, second = slice(0, width // 2), slice(width // 2, width)
     if of.integer("interleaved"):
         first, second = slice(0, width, 2), slice(1, width, 2)

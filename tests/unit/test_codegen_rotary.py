@@ -167,9 +167,7 @@ def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path
         case = rng.choice([PLAIN, ODD, NEIGHBOURS, MERGED])
         batch, rows = rng.choice([1, 2, 5]), rng.choice([1, 2, 15, 16, 17, 100, 257])
         heads = case.heads if case.heads[0] else (rng.choice([1, 2, 7]), rng.choice([1, 3]))
-        shapes = [
-            (batch, rows, h * case.head_dim) if case.heads[0] else (batch, h, rows, case.head_dim) for h in heads
-        ]
+        shapes = [(batch, rows, h * case.head_dim) if case.heads[0] else (batch, h, rows, case.head_dim) for h in heads]
         platform = replace(SMALL, vector_cores=rng.choice([1, 3, 48]), ub=rng.choice([8_000, 30_000, 188_160]))
         run(case, shapes, (rng.choice([1, batch]), 1, rng.choice([1, rows])), programs, platform)
 
@@ -203,7 +201,9 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path) -> None:
     for name, text in kernel.files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "dump.cpp").write_text(TILING_DUMP.replace("FUNCTION", kernel.function))
-    subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "dump.cpp", "-o", "dump"], cwd=tmp_path, check=True)
+    subprocess.run(
+        ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "dump.cpp", "-o", "dump"], cwd=tmp_path, check=True
+    )
     rng = random.Random(5)
     problems = []
     for _ in range(200):
