@@ -13,6 +13,7 @@ from typing import Any
 from atcfuse.codegen import GeneratedKernel, Signature, output_names, refusal_of, render_kernel
 from atcfuse.codegen import attention as attention_code
 from atcfuse.codegen import rotary_embedding as rotary_code
+from atcfuse.codegen import scale_mask_softmax as softmax_code
 from atcfuse.codegen.registry import GENERATORS
 from atcfuse.cost import api_calls, handovers
 from atcfuse.cost.memory import Moved, moved_by, moved_by_kernel
@@ -31,6 +32,7 @@ from atcfuse.planner import (
     plan_norm,
     plan_product,
     plan_rotary,
+    plan_softmax,
     platform,
 )
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
@@ -146,10 +148,15 @@ def _rotary(signature: Signature, shapes: Shapes, device: Device, occupancy: flo
     return plan_rotary(rotary_code.problem(signature, shapes), device, occupancy)
 
 
+def _softmax(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    return plan_softmax(softmax_code.problem(signature, shapes), device, occupancy)
+
+
 _PLANNERS: Mapping[str, Callable[[Signature, Shapes, Device, float], KernelWork | Refusal]] = {
     "attention": _attention,
     "layer_norm_qkv": _norm,
     "rotary_embedding": _rotary,
+    "scale_mask_softmax": _softmax,
 }
 
 

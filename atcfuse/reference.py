@@ -175,9 +175,18 @@ def _rotated(of: Signature, x: Array, cos: Array, sin: Array) -> Array:
     return out
 
 
+def _scale_mask_softmax(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    scores, cap = inputs["x"] * of.number("scale"), of.number("softcap")
+    scores = cap * np.tanh(scores / cap) if cap else scores
+    for step in [_biased, _masked] if not of.integer("mask_first") else [_masked, _biased]:
+        scores = step(of, inputs, scores)
+    return {"probs": _softmax(of, np.maximum(scores, of.number("floor")))}
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
     "layer_norm_qkv": _layer_norm_qkv,
     "rotary_embedding": _rotary_embedding,
+    "scale_mask_softmax": _scale_mask_softmax,
 }
 """By kernel name."""

@@ -140,10 +140,15 @@ def _rotary_shapes(signature: Signature) -> dict[str, Shape]:
     return {**shapes, "cos": angles, "sin": angles}
 
 
+def _softmax_shapes(signature: Signature) -> dict[str, Shape]:
+    return {"x": (BATCH, 3, QUERIES, KEYS), "bias": (1, 1, QUERIES, KEYS), "mask": (BATCH, 1, 1, KEYS)}
+
+
 _SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
     "attention": _attention_shapes,
     "layer_norm_qkv": _norm_shapes,
     "rotary_embedding": _rotary_shapes,
+    "scale_mask_softmax": _softmax_shapes,
 }
 """Shapes of a test's operands by kernel name."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, layer_norm_qkv, rotary_embedding
+from atcfuse.codegen import attention, layer_norm_qkv, rotary_embedding, scale_mask_softmax
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -55,6 +55,9 @@ GENERATORS: Mapping[str, Generator] = {
     ),
     "rotary_embedding": Generator(
         rotary_embedding.figures, rotary_embedding.ELEMENTS, rotary_embedding.values, rotary_embedding.refusal
+    ),
+    "scale_mask_softmax": Generator(
+        scale_mask_softmax.figures, scale_mask_softmax.ELEMENTS, scale_mask_softmax.values, scale_mask_softmax.refusal
     ),
 }
 """By kernel name."""

@@ -84,7 +84,7 @@ def _range_of(link: Link) -> tuple[int, int] | None:
         return None
     if not isinstance(count, int) or not isinstance(step, int) or step < 1:
         return None
-    return (start, step) if 0 <= start and start + (count - 1) * step < width else None
+    return (start, step) if start >= 0 and start + (count - 1) * step < width else None
 
 
 def _optional(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:

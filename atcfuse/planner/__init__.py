@@ -9,6 +9,7 @@ from atcfuse.planner.attention import LEVELS, Level, attention_tile, level_rows,
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
 from atcfuse.planner.rotary import plan_rotary
+from atcfuse.planner.softmax import plan_softmax
 from atcfuse.planner.work import KernelWork, no_kernels, platform
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "plan_norm",
     "plan_product",
     "plan_rotary",
+    "plan_softmax",
     "platform",
 ]

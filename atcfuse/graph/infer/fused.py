@@ -80,8 +80,17 @@ def rotary_embedding(call: Call) -> list[Fact]:
     return facts
 
 
+def scale_mask_softmax(call: Call) -> Fact:
+    """FusedScaleMaskSoftmax: the shape of the scores in the element type asked for."""
+    dtype = call.node.attributes.get("out_type")
+    if not isinstance(dtype, int):
+        raise MalformedNodeError("FusedScaleMaskSoftmax")
+    return Fact(dtype, call.input(0).shape)
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
     "atcfuse::FusedRotaryEmbedding": rotary_embedding,
+    "atcfuse::FusedScaleMaskSoftmax": scale_mask_softmax,
 }
