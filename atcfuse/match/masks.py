@@ -36,7 +36,7 @@ def combined(
 
 
 def broadcast(scope: Scope, items: Sequence[Aligned], op: str, scores: Sequence[Dim]) -> Value | Built | Refusal | None:
-    """All items as one operand that broadcasts to scores of just this shape over the leading axes, or why there is none."""
+    """All items as one operand that broadcasts over the leading axes to scores of just this shape, or why not."""
     total: Value | Built | None = None
     if op == "Add" and sum(not absorbs(scope, item.value) for item in items) > 1:
         reason = "two values are added to the scores one after the other; added up first they would round differently"
