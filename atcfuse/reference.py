@@ -217,11 +217,45 @@ def _fed_forward(of: Signature, inputs: Arrays, rows: Array) -> Array:
     return project(rounded(hidden, of.dtypes["x"]), "down", flags[2])
 
 
+def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    found = {}
+    for name in ("q", "k"):
+        if not of.has(name):
+            continue
+        x = inputs[name]
+        if of.text(f"{name}_layout") != "as_is":
+            x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
+        found[f"{name}_rotated"] = _rotated(of, x, inputs["cos"], inputs["sin"])
+    return found
+
+
+def _rotated(of: Signature, x: Array, cos: Array, sin: Array) -> Array:
+    width = of.integer("rotary_dim")
+    out: Array = x.copy()
+    first, second = slice(0, width // 2), slice(width // 2, width)
+    if of.integer("interleaved"):
+        first, second = slice(0, width, 2), slice(1, width, 2)
+    a, b = x[..., first], x[..., second]
+    out[..., first] = a * cos[..., first] - b * sin[..., first]
+    out[..., second] = b * cos[..., second] + a * sin[..., second]
+    return out
+
+
+def _scale_mask_softmax(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    scores, cap = inputs["x"] * of.number("scale"), of.number("softcap")
+    scores = cap * np.tanh(scores / cap) if cap else scores
+    for step in [_biased, _masked] if not of.integer("mask_first") else [_masked, _biased]:
+        scores = step(of, inputs, scores)
+    return {"probs": _softmax(of, np.maximum(scores, of.number("floor")))}
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
     "ffn": _ffn,
     "layer_norm_ffn": _layer_norm_ffn,
     "layer_norm_qkv": _layer_norm_qkv,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
+    "rotary_embedding": _rotary_embedding,
+    "scale_mask_softmax": _scale_mask_softmax,
 }
 """By kernel name."""

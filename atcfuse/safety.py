@@ -105,7 +105,8 @@ def _shape_elsewhere(
     if shape is None:
         return None
     before, after = sources
-    readable = [*before, *(() if _feeds(scope, reader, members) else after)]
+    made = _made_from(scope, reader, before)
+    readable = [*(v for v in before if v not in made), *(() if _feeds(scope, reader, members) else after)]
     found: list[Extent] = []
     for size in shape:
         if isinstance(size, int):
@@ -116,6 +117,21 @@ def _shape_elsewhere(
             return None
         found.append(place)
     return tuple(found)
+
+
+def _made_from(scope: Scope, node: Node, values: Sequence[str]) -> set[str]:
+    """Which of the values are computed from what the node makes."""
+    makers = (scope.producers.get(v) for v in values)
+    last = max((scope.positions[m.index] for m in makers if m is not None), default=-1)
+    stack, seen, found = [node], {node.index}, set(node.outputs)
+    while stack:
+        for output in stack.pop().outputs:
+            for reader in scope.readers(output):
+                if reader.index not in seen and scope.positions[reader.index] <= last:
+                    seen.add(reader.index)
+                    stack.append(reader)
+                    found.update(reader.outputs)
+    return found
 
 
 def _feeds(scope: Scope, node: Node, members: frozenset[int]) -> bool:

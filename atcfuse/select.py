@@ -122,7 +122,7 @@ def _acyclic(chosen: set[int], fusions: Sequence[Fusion]) -> set[int]:
 
 def _on_cycle(chosen: Sequence[int], fusions: Sequence[Fusion]) -> int | None:
     """The last fusion on a cycle of the graph in which every chosen fusion is one node, or None."""
-    several = [i for i in chosen if len(fusions[i].match.outputs) > 1]
+    several = [i for i in chosen if len(fusions[i].match.outputs) > 1 or fusions[i].match.shapes]
     for scope_id in {id(fusions[i].match.scope) for i in several}:
         mine = [i for i in chosen if id(fusions[i].match.scope) == scope_id]
         stuck = _stuck([fusions[i] for i in mine])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,8 +103,7 @@ def _plain_factors(signature: Signature, operand: str) -> list[Any]:
 
 
 def _shapes(signature: Signature) -> dict[str, Shape]:
-    of = {"attention": _attention_shapes, "ffn": _ffn_shapes, "layer_norm_ffn": _ffn_shapes}
-    shapes = of.get(signature.spec.name, _norm_shapes)(signature)
+    shapes = _SHAPES[signature.spec.name](signature)
     return {o.name: shapes[o.name] for o in signature.spec.inputs if signature.has(o.name)}
 
 
@@ -139,6 +138,35 @@ def _ffn_shapes(signature: Signature) -> dict[str, Shape]:
         shapes[f"w_{name}"] = shape[::-1] if flag else shape
         shapes[f"b_{name}"] = (shape[1],)
     return {**shapes, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
+
+
+def _rotary_shapes(signature: Signature) -> dict[str, Shape]:
+    """Three heads, of keys two, at five positions."""
+    width, shapes = signature.integer("head_dim"), {}  # type: int, dict[str, Shape]
+    for name, heads in (("q", 3), ("k", 2)):
+        heads = signature.integer(f"{name}_heads") or heads
+        layouts: dict[str, Shape] = {
+            "BSH": (BATCH, QUERIES, heads * width),
+            "BSND": (BATCH, QUERIES, heads, width),
+            "as_is": (BATCH, heads, QUERIES, width),
+        }
+        shapes[name] = layouts[signature.text(f"{name}_layout")]
+    angles = (1, 1, QUERIES, signature.integer("rotary_dim"))
+    return {**shapes, "cos": angles, "sin": angles}
+
+
+def _softmax_shapes(signature: Signature) -> dict[str, Shape]:
+    return {"x": (BATCH, 3, QUERIES, KEYS), "bias": (1, 1, QUERIES, KEYS), "mask": (BATCH, 1, 1, KEYS)}
+
+
+_SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
+    "attention": _attention_shapes,
+    **dict.fromkeys(("layer_norm_qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _norm_shapes),
+    **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn_shapes),
+    "rotary_embedding": _rotary_shapes,
+    "scale_mask_softmax": _softmax_shapes,
+}
+"""Shapes of a test's operands by kernel name."""
 
 
 def _values(signature: Signature, name: str, shape: Shape) -> Array:

@@ -62,7 +62,7 @@ def score_steps(signature: Signature) -> dict[str, Any]:
     """
     has_bias, has_mask = signature.has("bias"), signature.has("mask")
     fill, floor = signature.number("mask_fill"), signature.number("floor")
-    causal = signature.text("causal")
+    causal = str(signature.attributes.get("causal", "none"))
     wide_bias = has_bias and signature.dtypes["bias"] != FLOAT16
     deep = [value for value in (fill if has_mask else 0.0, floor) if math.isfinite(value) and value < _DEEP]
     unbounded = floor == -math.inf

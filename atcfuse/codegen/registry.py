@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, ffn, layer_norm_qkv, row_norm
+from atcfuse.codegen import attention, ffn, layer_norm_qkv, rotary_embedding, row_norm, scale_mask_softmax
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -59,6 +59,12 @@ GENERATORS: Mapping[str, Generator] = {
     **dict.fromkeys(
         ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
         Generator(row_norm.figures, row_norm.ELEMENTS, row_norm.values, row_norm.refusal),
+    ),
+    "rotary_embedding": Generator(
+        rotary_embedding.figures, rotary_embedding.ELEMENTS, rotary_embedding.values, rotary_embedding.refusal
+    ),
+    "scale_mask_softmax": Generator(
+        scale_mask_softmax.figures, scale_mask_softmax.ELEMENTS, scale_mask_softmax.values, scale_mask_softmax.refusal
     ),
 }
 """By kernel name."""

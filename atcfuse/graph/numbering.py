@@ -19,12 +19,13 @@ class ValueNumbers:
 
     def same(self, a: str, b: str) -> bool:
         """Whether two values are provably the same one."""
-        if a == b:
-            return True
+        return a == b or self.key(a) == self.key(b)
+
+    def key(self, value: str) -> int | str:
+        """What is equal for values that are provably the same one: a number, or the name of a value from outside."""
         if self._numbers is None:
             self._numbers = self._number()
-        first = self._numbers.get(a)
-        return first is not None and first == self._numbers.get(b)
+        return self._numbers.get(value, value)
 
     def _number(self) -> dict[str, int]:
         numbers: dict[str, int] = {}

@@ -15,12 +15,13 @@ from atcfuse.graph.index import Scope
 from atcfuse.match.chains import merges
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Blame, Layouts, solve
-from atcfuse.match.masks import combined
+from atcfuse.match.masks import broadcast, combined
 from atcfuse.match.values import Link, Operand, Refusal, State, Value
 from atcfuse.rule.model import Rule
 from atcfuse.rule.terms import Call, Ref, Step, subterms
 
 OUT = "out"
+BOOL = 9
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,25 @@ def arrange(scope: Scope, rule: Rule, state: State) -> Arranged | Refusal:
     violation, shapes = safety.check(scope, state.members, outputs, survivors, _needed(scope, rule, state))
     if violation is not None:
         return Refusal(violation.code, violation.reason, violation.value)
-    return Arranged(state.env, state.members, outputs, shapes)
+    env = _with_masks(scope, state.env, outputs[0])
+    return env if isinstance(env, Refusal) else Arranged(env, state.members, outputs, shapes)
+
+
+def _with_masks(scope: Scope, env: Mapping[str, Any], scores: str) -> Mapping[str, Any] | Refusal:
+    """The names with every list of masks as one operand that broadcasts to the scores."""
+    lists = {name: bound for name, bound in env.items() if _is_masks(bound)}
+    found = {name: None if bound == [] else bound for name, bound in env.items()}
+    for name, items in lists.items():
+        op = "And" if scope.fact(items[0].value).dtype == BOOL else "Add"
+        one = broadcast(scope, items, op, scope.fact(scores).shape or ())
+        if isinstance(one, Refusal):
+            return one
+        found[name] = one
+    return found
+
+
+def _is_masks(bound: Any) -> bool:
+    return isinstance(bound, list) and bool(bound) and all(isinstance(b, Aligned) for b in bound)
 
 
 def _without_shared_noops(scope: Scope, members: frozenset[int]) -> frozenset[int]:

@@ -60,14 +60,15 @@ def _same(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) 
 
 
 def _part(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
+    names = {key: target.name for key, target in term.keywords if isinstance(target, Ref)}
     for link in roots(matcher.scope, value, scaling=False)[1:]:
         found = _range_of(link)
         if found is None:
             continue
-        taken: State | None = state.take(*link.members, *passed_noops(matcher.scope, value))
-        for name, number in zip(("start", "step"), found, strict=True):
-            target = next((t for key, t in term.keywords if key == name), None)
-            taken = matcher.unify(target.name, number, taken) if isinstance(target, Ref) and taken else taken
+        members = state.members | link.members | passed_noops(matcher.scope, value)
+        taken: State | None = State(state.env, members, state.labels)
+        for key, number in zip(("start", "step"), found, strict=True):
+            taken = matcher.unify(names[key], number, taken) if taken is not None and key in names else taken
         if taken is not None:
             yield from matcher.match(term.args[0], str(link.value), taken, frame)
     matcher.refuse("ATF315", "it is not a part of a value's last axis", value, len(state.members))
@@ -78,13 +79,13 @@ def _range_of(link: Link) -> tuple[int, int] | None:
     whole = identity(link.view.root, link.shape).axes
     if not link.shape or len(link.view.axes) != len(whole) or link.view.axes[:-1] != whole[:-1]:
         return None
-    start, width, axis = link.view.offset, link.shape[-1], link.view.axes[-1]
+    axis, start, width = link.view.axes[-1], link.view.offset, link.shape[-1]
     count, step = axis[0] if axis else (1, 1)
     if len(axis) > 1 or not isinstance(start, int) or not isinstance(width, int):
         return None
-    if not isinstance(count, int) or not isinstance(step, int):
+    if not isinstance(count, int) or not isinstance(step, int) or step < 1:
         return None
-    return (start, step) if start >= 0 and step > 0 and start + (count - 1) * step < width else None
+    return (start, step) if start >= 0 and start + (count - 1) * step < width else None
 
 
 def _optional(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
@@ -101,13 +102,16 @@ def _view(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) 
     if not isinstance(spec, Literal):
         return
     source, target = split_spec(str(spec.value))
-    for link in reversed(roots(matcher.scope, value, scaling=False)):
+    links = roots(matcher.scope, value, scaling=False)
+    for link in reversed(links):
         dims = _bind_sizes(source, target, link.shape, link.view.shape, state.env)
         if dims is None or not _is_map(link.view, link.shape, source, target, {**state.env, **dims}):
             continue
         taken = State({**state.env, **dims}, state.members | link.members, state.labels)
         yield from matcher.match(term.args[0], str(link.value), taken, frame)
-    matcher.refuse("ATF315", f"no chain of views is '{spec.value}'", value, len(state.members))
+    # Without any view there is nothing to say of their composite; another spelling's reason is a better one.
+    code = "ATF315" if len(links) > 1 else "ATF310"
+    matcher.refuse(code, f"no chain of views is '{spec.value}'", value, len(state.members))
 
 
 def split_spec(spec: str) -> tuple[list[list[str]], list[list[str]]]:

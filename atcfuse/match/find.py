@@ -60,7 +60,7 @@ class RuleFinder:
         self.matcher = Matcher(scope, book, BUILTINS, self.heads)
         self._types = _element_types(book)
         self._fragment_anchors: dict[str, list[Node]] = {}
-        self._applied: dict[str, dict[str, list[str]]] = {}
+        self._applied: dict[str, dict[int | str, list[str]]] = {}
         self.by_op: dict[str, list[Node]] = {}
         for index in scope.order:
             node = scope.nodes[index]
@@ -169,7 +169,8 @@ class RuleFinder:
         try:
             for state in matcher.match_step(step, 0, value, State(), frame):
                 anchored, recognised = True, recognised | state.members
-                for complete in self._roots(rule, list(rule.outputs), state, frame, -1):
+                after = self._branch(state.members) if _sibling(rule, step) else -1
+                for complete in self._roots(rule, list(rule.outputs), state, frame, after):
                     found = self._finish(rule, node, complete)
                     if found is not None:
                         return found
@@ -191,6 +192,9 @@ class RuleFinder:
         if step is None:
             return
         found = sorted(self._forward(step, state, frame, after), key=lambda pair: pair[0])
+        if _sibling(rule, step):
+            # The values of a model's later layers are computed from the same one: only the next of them is a partner.
+            found = [pair for pair in found if pair[0] == found[0][0]]
         wanted = _alike(rule, step, left)
         branches = len({branch for branch, _ in found})
         if not found:
@@ -251,10 +255,14 @@ class RuleFinder:
                 computing = {i for i in own.members if not self._rearranges(i)}
                 if not computing or computing & state.members:
                     continue
-                branch = min(self.scope.positions[i] for i in computing)
+                branch = self._branch(computing)
                 if branch > after:
                     found.append((branch, State(own.env, own.members | state.members, own.labels)))
         return _longest_first(found)
+
+    def _branch(self, members: Iterable[int]) -> int:
+        """The position of the first node that computes something."""
+        return min((self.scope.positions[i] for i in members if not self._rearranges(i)), default=-1)
 
     def _rearranges(self, index: int) -> bool:
         """Whether a node only passes its operand on, so that several branches may share it."""
@@ -267,18 +275,20 @@ class RuleFinder:
         if isinstance(term, Call) and term.head in self.book.fragments and isinstance(term.args[0], Ref):
             bound = state.env.get(term.args[0].name)
             if isinstance(bound, Value):
-                return self._applications(self.book.fragments[term.head]).get(self.scope.source(str(bound)), ())
+                key = self.matcher.numbers.key(self.scope.source(str(bound)))
+                return self._applications(self.book.fragments[term.head]).get(key, ())
         return self._reachable(_bound_sources(term, frame, state), self.heads.of(term))
 
-    def _applications(self, fragment: Fragment) -> dict[str, list[str]]:
-        """Every value on which the fragment is found, by the value that its first parameter receives."""
+    def _applications(self, fragment: Fragment) -> dict[int | str, list[str]]:
+        """Every value on which the fragment is found, by the number of the value that its first parameter receives."""
         if fragment.name not in self._applied:
-            found: dict[str, dict[str, None]] = {}
+            found: dict[int | str, dict[str, None]] = {}
             for node in self._head_nodes(self.heads.fragment(fragment)):
                 for result in self._results(fragment, node):
                     first = result.params.get(fragment.params[0])
                     if first is not None:
-                        found.setdefault(self.scope.source(str(first)), {})[node.outputs[0]] = None
+                        key = self.matcher.numbers.key(self.scope.source(str(first)))
+                        found.setdefault(key, {})[node.outputs[0]] = None
             self._applied[fragment.name] = {source: list(values) for source, values in found.items()}
         return self._applied[fragment.name]
 
@@ -334,6 +344,15 @@ class RuleFinder:
         return Match(
             rule, self.scope, node, arranged.members, arranged.outputs, state.env, state.labels, arranged.shapes
         )
+
+
+def _sibling(rule: Rule, step: Step) -> bool:
+    """Whether the anchor and another output are found alike: the same fragment of the same value."""
+    anchor = rule.step(rule.anchor)
+    others = [rule.step(o.step) for o in rule.outputs if not o.if_used and o.step != rule.anchor]
+    calls = [s.term for s in (anchor, step, *others) if s is not None]
+    heads = {(c.head, getattr(c.args[0], "name", "")) for c in calls if isinstance(c, Call) and c.args}
+    return bool(others) and len(heads) == 1 and not any(isinstance(c, Call) and c.is_operator for c in calls)
 
 
 def _alike(rule: Rule, step: Step, left: list[Output]) -> int:

@@ -35,6 +35,28 @@ def combined(
     return total
 
 
+def broadcast(scope: Scope, items: Sequence[Aligned], op: str, scores: Sequence[Dim]) -> Value | Built | Refusal | None:
+    """All items as one operand that broadcasts over the leading axes to scores of just this shape, or why not."""
+    total: Value | Built | None = None
+    if op == "Add" and sum(not absorbs(scope, item.value) for item in items) > 1:
+        reason = "two values are added to the scores one after the other; added up first they would round differently"
+        return Refusal("ATF314", reason, items[0].value)
+    for item in items:
+        shape = scope.fact(item.value).shape
+        if shape is None or len(item.shape) != len(scores) or len(shape) > len(scores):
+            return Refusal("ATF315", "the mask is applied to scores of another rank", item.value)
+        extent = implied(item.extent, item.extent, item.shape)
+        for size, against, score in zip(reversed(extent), reversed(item.shape), reversed(scores), strict=False):
+            if against != score or not _fits(size, against):
+                reason = f"the mask must not make the scores larger: {size} against {score}"
+                return Refusal("ATF313", reason, item.value)
+        if not shape or shape[-1] != scores[-1]:
+            return Refusal("ATF313", "the mask is one value for all keys", item.value)
+        one = Value(item.value)
+        total = one if total is None else Built(op, (total, one))
+    return total
+
+
 def _is_still(dim: Dim, score: Dim) -> bool:
     """Whether a dim is that of the scores, as it was or broadcast against an earlier mask."""
     atom = as_symbol(dim)

@@ -9,7 +9,9 @@ from atcfuse.planner.attention import plan_attention
 from atcfuse.planner.ffn import plan_ffn
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
+from atcfuse.planner.rotary import plan_rotary
 from atcfuse.planner.row_norm import plan_row_norm
+from atcfuse.planner.softmax import plan_softmax
 from atcfuse.planner.work import TILE_ROWS, KernelWork, no_kernels, platform
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "plan_ffn",
     "plan_norm",
     "plan_product",
+    "plan_rotary",
     "plan_row_norm",
+    "plan_softmax",
     "platform",
 ]

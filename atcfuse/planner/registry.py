@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from atcfuse.codegen import Signature
+from atcfuse.codegen import Signature, rotary_embedding, scale_mask_softmax
 from atcfuse.codegen import attention as attention_code
 from atcfuse.device import Device
 from atcfuse.match.values import Refusal
 from atcfuse.planner.attention import plan_attention
 from atcfuse.planner.ffn import plan_ffn
 from atcfuse.planner.norm import plan_norm
+from atcfuse.planner.rotary import plan_rotary
 from atcfuse.planner.row_norm import plan_row_norm
+from atcfuse.planner.softmax import plan_softmax
 from atcfuse.planner.work import KernelWork
 from atcfuse.tiling import ffn, layer_norm_qkv, row_norm
 
@@ -38,10 +40,20 @@ def _ffn(signature: Signature, shapes: Shapes, device: Device, occupancy: float)
     return plan_ffn(ffn.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
+def _rotary(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    return plan_rotary(rotary_embedding.problem(signature, shapes), device, occupancy)
+
+
+def _softmax(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    return plan_softmax(scale_mask_softmax.problem(signature, shapes), device, occupancy)
+
+
 PLANNERS: Mapping[str, Planner] = {
     "attention": _attention,
     "layer_norm_qkv": _norm,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn),
+    "rotary_embedding": _rotary,
+    "scale_mask_softmax": _softmax,
 }
 """By kernel name."""

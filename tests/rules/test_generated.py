@@ -5,6 +5,7 @@ from __future__ import annotations
 import generate
 import generate_ffn
 import generate_norms
+import generate_rotary
 import generate_sums
 import pytest
 from pairwise import Case, covering
@@ -14,6 +15,7 @@ ATTENTION = covering(generate.CHOICES, generate.valid)
 NORMS = covering(generate_norms.CHOICES, generate_norms.valid)
 SUMS = covering(generate_sums.CHOICES, generate_sums.valid)
 NETWORKS = covering(generate_ffn.CHOICES, generate_ffn.valid)
+ROTARY = covering(generate_rotary.CHOICES, generate_rotary.valid)
 
 
 def _name(case: Case) -> str:
@@ -56,14 +58,29 @@ def test_feed_forward_networks_fuse_and_agree(case: Case) -> None:
         assert difference(run(built.model, feed), run(result.model, feed), case["dtype"]) == ""
 
 
+@pytest.mark.parametrize("case", ROTARY, ids=_name)
+def test_rotary_embeddings_fuse_and_agree(case: Case) -> None:
+    built = generate_rotary.build(case)
+    result = optimized(built.model)
+    assert fused_ops(result) == ["FusedRotaryEmbedding"], reasons(result)
+    for feed in built.feeds:
+        assert difference(run(built.model, feed), run(result.model, feed), case["dtype"]) == ""
+
+
 def _pairs(cases: list[dict[str, str]]) -> set[frozenset[tuple[str, str]]]:
     return {frozenset((a, b)) for case in cases for a in case.items() for b in case.items() if a != b}
 
 
 @pytest.mark.parametrize(
     ("module", "cases"),
-    [(generate, ATTENTION), (generate_norms, NORMS), (generate_sums, SUMS), (generate_ffn, NETWORKS)],
-    ids=["attention", "norms", "sums", "networks"],
+    [
+        (generate, ATTENTION),
+        (generate_norms, NORMS),
+        (generate_sums, SUMS),
+        (generate_ffn, NETWORKS),
+        (generate_rotary, ROTARY),
+    ],
+    ids=["attention", "norms", "sums", "networks", "rotary"],
 )
 def test_cases_are_valid_and_cover_every_choice(module: object, cases: list[dict[str, str]]) -> None:
     assert all(module.valid(case) for case in cases)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from typing import Any
 import generate
 import generate_ffn
 import generate_norms
+import generate_rotary
 import generate_sums
 import pytest
 from mutate import MUTATIONS, mutant
@@ -45,7 +46,9 @@ def _results(compute: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    "module", [generate, generate_norms, generate_sums, generate_ffn], ids=["attention", "norms", "sums", "networks"]
+    "module",
+    [generate, generate_norms, generate_sums, generate_ffn, generate_rotary],
+    ids=["attention", "norms", "sums", "networks", "rotary"],
 )
 @pytest.mark.parametrize("seed", range(8))
 def test_mutants_are_kept_or_agree(module: Generator, seed: int) -> None:
@@ -59,7 +62,7 @@ def test_every_kind_of_fault_applies_somewhere() -> None:
     rng = random.Random(0)
     kinds: set[str] = set()
     for _ in range(400):
-        module = rng.choice([generate, generate_norms, generate_sums])
+        module = rng.choice([generate, generate_norms, generate_sums, generate_rotary])
         built = module.build(random_case(module.CHOICES, module.valid, rng))
         made = mutant(built.model, built.feeds[0], rng)
         if made is not None:

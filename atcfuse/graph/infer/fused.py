@@ -103,6 +103,30 @@ def _down(call: Call, position: int) -> Fact:
     return Fact(x.dtype, (*x.shape[:-1], weight[0 if transposed[2] else 1]))
 
 
+def rotary_embedding(call: Call) -> list[Fact]:
+    """FusedRotaryEmbedding: the shape of each operand, or [batch, heads, positions, dim] of one that lies otherwise."""
+    width, facts = call.node.attributes.get("head_dim"), []
+    if not isinstance(width, int):
+        raise MalformedNodeError("FusedRotaryEmbedding")
+    for index, name in enumerate("qk"[: len(call.node.outputs)]):
+        x, layout, heads = call.input(index), *(call.node.attributes.get(f"{name}_{n}") for n in ("layout", "heads"))
+        shape = x.shape
+        if layout == "BSH" and shape is not None and isinstance(heads, int):
+            shape = (shape[0], heads, shape[1], width) if len(shape) == 3 else None
+        elif layout == "BSND" and shape is not None:
+            shape = (shape[0], shape[2], shape[1], width) if len(shape) == 4 else None
+        facts.append(Fact(x.dtype, shape))
+    return facts
+
+
+def scale_mask_softmax(call: Call) -> Fact:
+    """FusedScaleMaskSoftmax: the shape of the scores in the element type asked for."""
+    dtype = call.node.attributes.get("out_type")
+    if not isinstance(dtype, int):
+        raise MalformedNodeError("FusedScaleMaskSoftmax")
+    return Fact(dtype, call.input(0).shape)
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
@@ -112,4 +136,6 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAddRMSNorm": add_norm,
     "atcfuse::FusedFFN": ffn,
     "atcfuse::FusedLayerNormFFN": layer_norm_ffn,
+    "atcfuse::FusedRotaryEmbedding": rotary_embedding,
+    "atcfuse::FusedScaleMaskSoftmax": scale_mask_softmax,
 }

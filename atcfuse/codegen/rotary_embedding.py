@@ -1,0 +1,99 @@
+"""What the rotary_embedding kernel cannot be generated for, what its templates need, and what it will move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from atcfuse.codegen.signature import BFLOAT16, ELEMENT_BYTES, Signature
+from atcfuse.tiling import Platform
+from atcfuse.tiling import rotary_embedding as tiling
+
+ELEMENTS = {"910B": ("float16", "bfloat16", "float32"), "310P": ("float16", "float32")}
+_LAYOUTS = {"as_is": "Layout::kAsIs", "BSND": "Layout::kBSND", "BSH": "Layout::kBSH"}
+
+
+def refusal(signature: Signature) -> str | None:
+    """Why no rotary_embedding kernel can be generated for this signature, or None."""
+    dim, width = signature.integer("head_dim"), signature.integer("rotary_dim")
+    if width < 2 or width % 2 or width > dim:
+        return f"{width} of {dim} elements cannot be rotated in pairs"
+    if signature.has("k") != signature.has("k_rotated"):
+        return "k and its result come together"
+    for name in ("q", "k"):
+        if signature.text(f"{name}_layout") not in _LAYOUTS:
+            return f"the layout of {name} is {signature.text(f'{name}_layout')!r}; {', '.join(_LAYOUTS)} are known"
+        if signature.text(f"{name}_layout") == "BSH" and signature.integer(f"{name}_heads") < 1:
+            return f"{name} in layout BSH needs its number of heads"
+    for name in ("k", "q_rotated", "k_rotated"):
+        if signature.has(name) and signature.dtypes[name] != signature.dtypes["q"]:
+            return f"{name} has another element type than q"
+    if signature.dtypes["cos"] != signature.dtypes["sin"]:
+        return "cos and sin differ in element type"
+    of = signature_of(signature)
+    if of.pitch > tiling.MAX_PITCH:
+        return f"{width} rotated elements: at most {tiling.MAX_PITCH * of.planes} are possible"
+    return _whole_blocks_refusal(signature, of) if of.whole_blocks else None
+
+
+def _whole_blocks_refusal(signature: Signature, of: tiling.Signature) -> str | None:
+    """What Ascend310P's copies, which move blocks of 32 bytes, cannot take."""
+    if BFLOAT16 in (signature.dtypes["q"], signature.dtypes["cos"]):
+        return "Ascend310P has no bfloat16"
+    if of.interleaved:
+        return "on Ascend310P neighbours cannot be exchanged: copies start at whole blocks of 32 bytes"
+    rest = of.head_dim - of.rotary_dim
+    if any(n * size % 32 for n, size in ((of.width, of.element_bytes), (of.width, of.angle_bytes))):
+        return f"on Ascend310P half a rotation must fill blocks of 32 bytes, {of.width} elements do not"
+    if rest * of.element_bytes % 32:
+        return f"on Ascend310P what is not rotated must fill blocks of 32 bytes, {rest} elements do not"
+    return None
+
+
+def signature_of(signature: Signature) -> tiling.Signature:
+    """What the tiling needs to know of a signature."""
+    return tiling.Signature(
+        head_dim=signature.integer("head_dim"),
+        rotary_dim=signature.integer("rotary_dim"),
+        interleaved=bool(signature.integer("interleaved")),
+        element_bytes=ELEMENT_BYTES[signature.dtypes["q"]],
+        angle_bytes=ELEMENT_BYTES[signature.dtypes["cos"]],
+        whole_blocks=signature.family == "310P",
+    )
+
+
+def values(signature: Signature) -> Mapping[str, Any]:
+    """Sizes of planes and names of layouts, for the templates."""
+    of = signature_of(signature)
+    names = ("width", "pitch", "planes", "loaded", "rest_pitch", "bytes_per_row", "bytes_per_angles")
+    layouts = {key: _LAYOUTS[signature.text(key)] for key in ("q_layout", "k_layout")}
+    return {**{name: getattr(of, name) for name in names}, "names": layouts}
+
+
+def problem(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> tiling.Problem:
+    """The problem that a signature and its inputs' shapes make."""
+    operands = [name for name in ("q", "k") if signature.has(name)]
+    return tiling.problem_of(
+        signature_of(signature),
+        [signature.text(f"{name}_layout") for name in operands],
+        [signature.integer(f"{name}_heads") for name in operands],
+        [shapes[name] for name in (*operands, "cos")],
+    )
+
+
+def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
+    """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
+    asked = problem(signature, shapes)
+    reason = tiling.refusal(asked, platform)
+    if reason is not None:
+        return reason
+    predicted = tiling.predict(tiling.plan(asked, platform))
+    return {
+        "tensor_bytes_read": sum(predicted.reads.values()),
+        "tensor_bytes_written": sum(predicted.writes.values()),
+        "workspace_bytes_read": 0,
+        "workspace_bytes_written": 0,
+        "workspace_footprint": 0,
+        "messages": 0,
+        **predicted.peak,
+    }
