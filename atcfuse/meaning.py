@@ -76,7 +76,7 @@ def _template(folder: Path) -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader([folder, folder.parent]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

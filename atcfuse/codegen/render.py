@@ -119,7 +119,7 @@ def _environment(folder: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader([folder, folder.parent]),  # other folders' parts by folder and name
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
