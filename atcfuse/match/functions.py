@@ -66,6 +66,7 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "same_shape": same_shape,
         "opset": lambda: scope.model.opset,
         "rounded": lambda value, like: _rounded(value, _dtype(scope, like)),
+        "stored": lambda value, exact, like: _close(value, exact, _STORAGE.get(_dtype(scope, like), 1e-6)),
         "leading": lambda value: shape(value)[:-1],
         "made_by": lambda value: _made_by(scope, value),
         "read_outside": lambda value: scope.is_output(_value(value)),
@@ -131,6 +132,10 @@ def _rounded(value: Any, dtype: int) -> float:
 
     with np.errstate(over="ignore"):
         return float(np.asarray(value, dtype=np.float64).astype(_ROUNDING[dtype]))
+
+
+_STORAGE = {10: 2.0**-11, 16: 2.0**-8}
+"""How far a number may be off, as a share of it, once it is stored in an element type."""
 
 
 def _append(items: Any, item: Any) -> list[Any]:
