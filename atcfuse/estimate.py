@@ -22,9 +22,18 @@ from atcfuse.graph.traffic import KindsOf, Sizes
 from atcfuse.graph.work import OpWork, Product, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
-from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, platform
+from atcfuse.planner import (
+    KernelWork,
+    ProductPlan,
+    no_kernels,
+    plan_attention,
+    plan_linear,
+    plan_norm,
+    plan_product,
+    platform,
+)
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
-from atcfuse.tiling import Platform, family_of, layer_norm_qkv
+from atcfuse.tiling import Platform, family_of, layer_norm_qkv, linear
 
 Shapes = Mapping[str, tuple[int, ...]]
 _Key = tuple[Any, ...]
@@ -132,9 +141,15 @@ def _norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float
     return plan_norm(layer_norm_qkv.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
+def _linear(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    return plan_linear(linear.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
+
+
 _PLANNERS: Mapping[str, Callable[[Signature, Shapes, Device, float], KernelWork | Refusal]] = {
     "attention": _attention,
+    "layer_norm_linear": _linear,
     "layer_norm_qkv": _norm,
+    "linear": _linear,
 }
 
 

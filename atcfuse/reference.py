@@ -136,12 +136,16 @@ def _fold(values: Array, factors: list[LayoutFactor]) -> Array:
     return moved.reshape(memory_shape(factors))
 
 
-def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+def _normalized(of: Signature, inputs: Arrays) -> Array:
     rows = inputs["x"]
     if of.text("norm") == "layer_norm":
         rows = rows - rows.mean(axis=-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(axis=-1, keepdims=True) + of.number("epsilon"))
-    rows = rounded(rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), of.dtypes["x"])
+    return rounded(rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), of.dtypes["x"])
+
+
+def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    rows = _normalized(of, inputs)
     results = {"normalized": rows} if of.has("normalized") else {}
     transposed = of.attributes["transposed"]
     assert isinstance(transposed, tuple)
@@ -151,8 +155,45 @@ def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batc
     return results
 
 
+_SIGMOIDS = {"gelu_tanh": (1.5957691216057308, 0.044715), "gelu_quick": (1.702, 0.0), "silu": (1.0, 0.0)}
+"""Activations x * sigmoid(a * (x + b * x³)) by name: a and b."""
+
+
+def activated(kind: str, x: Array) -> Array:
+    """An activation in float64, "none" for none."""
+    if kind == "gelu_erf":
+        return 0.5 * x * np.vectorize(math.erfc, otypes=[np.float64])(-x / math.sqrt(2))
+    if kind in _SIGMOIDS:
+        factor, cubic = _SIGMOIDS[kind]
+        return x * activated("sigmoid", factor * (x + cubic * x**3))
+    if kind == "sigmoid":
+        return 0.5 + 0.5 * np.tanh(x / 2)
+    if kind == "tanh":
+        return np.tanh(x)
+    return np.maximum(x, 0.0) if kind == "relu" else x
+
+
+def _linear(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    rows = rounded(activated(of.text("prologue"), inputs["x"]), of.dtypes["x"])
+    return {"y": _projected(of, inputs, rows)}
+
+
+def _layer_norm_linear(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    rows = _normalized(of, inputs)
+    return {"y": _projected(of, inputs, rows), **({"normalized": rows} if of.has("normalized") else {})}
+
+
+def _projected(of: Signature, inputs: Arrays, rows: Array) -> Array:
+    weight = inputs["w"].T if of.integer("transposed") else inputs["w"]
+    product = rows @ weight + inputs.get("bias", np.array(0.0))
+    result = activated(of.text("activation"), of.number("scale") * product)
+    return result * inputs.get("gain", np.array(1.0)) + inputs.get("residual", np.array(0.0))
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
+    "layer_norm_linear": _layer_norm_linear,
     "layer_norm_qkv": _layer_norm_qkv,
+    "linear": _linear,
 }
 """By kernel name."""

@@ -102,7 +102,8 @@ def _plain_factors(signature: Signature, operand: str) -> list[Any]:
 
 
 def _shapes(signature: Signature) -> dict[str, Shape]:
-    shapes = _attention_shapes(signature) if signature.spec.name == "attention" else _norm_shapes(signature)
+    of = {"attention": _attention_shapes, "layer_norm_qkv": _norm_shapes}
+    shapes = of.get(signature.spec.name, _linear_shapes)(signature)
     return {o.name: shapes[o.name] for o in signature.spec.inputs if signature.has(o.name)}
 
 
@@ -123,6 +124,12 @@ def _norm_shapes(signature: Signature) -> dict[str, Shape]:
         shapes[f"w{index}"] = (COLUMNS, HIDDEN) if flag else (HIDDEN, COLUMNS)
         shapes[f"b{index}"] = (COLUMNS,)
     return shapes
+
+
+def _linear_shapes(signature: Signature) -> dict[str, Shape]:
+    weight = (COLUMNS, HIDDEN) if signature.integer("transposed") else (HIDDEN, COLUMNS)
+    rows: dict[str, Shape] = {"x": (*ROWS, HIDDEN), "residual": (*ROWS, COLUMNS), "w": weight}
+    return {**rows, "bias": (COLUMNS,), "gain": (COLUMNS,), "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 
 def _values(signature: Signature, name: str, shape: Shape) -> Array:

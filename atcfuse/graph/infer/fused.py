@@ -64,7 +64,30 @@ def layer_norm_qkv(call: Call) -> list[Fact]:
     return [*outputs, Fact(x.dtype, x.shape)]
 
 
+def linear(call: Call) -> Fact:
+    """FusedLinear: the rows of x, the columns of the weight, which is the second input."""
+    return _projection(call, 1)
+
+
+def layer_norm_linear(call: Call) -> list[Fact]:
+    """FusedLayerNormLinear: the same with the weight as fourth input, and the normalised rows in the shape of x."""
+    x = call.input(0)
+    return [_projection(call, 3), Fact(x.dtype, x.shape)]
+
+
+def _projection(call: Call, position: int) -> Fact:
+    x, weight = call.input(0), call.input(position).shape
+    transposed = call.node.attributes.get("transposed")
+    if not isinstance(transposed, int):
+        raise MalformedNodeError(call.node.op)
+    if x.shape is None or weight is None or len(weight) != 2:
+        return Fact(x.dtype)
+    return Fact(x.dtype, (*x.shape[:-1], weight[0 if transposed else 1]))
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
+    "atcfuse::FusedLayerNormLinear": layer_norm_linear,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
+    "atcfuse::FusedLinear": linear,
 }
