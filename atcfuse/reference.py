@@ -162,7 +162,8 @@ _SIGMOIDS = {"gelu_tanh": (1.5957691216057308, 0.044715), "gelu_quick": (1.702, 
 def activated(kind: str, x: Array) -> Array:
     """An activation in float64, "none" for none."""
     if kind == "gelu_erf":
-        return 0.5 * x * np.vectorize(math.erfc, otypes=[np.float64])(-x / math.sqrt(2))
+        tail: Array = np.vectorize(math.erfc, otypes=[np.float64])(-x / math.sqrt(2))
+        return 0.5 * x * tail
     if kind in _SIGMOIDS:
         factor, cubic = _SIGMOIDS[kind]
         return x * activated("sigmoid", factor * (x + cubic * x**3))

@@ -31,7 +31,7 @@ def refusal(signature: Signature) -> str | None:
 def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
     """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
     problem = tiling.problem_of(signature.attributes, signature.dtypes, shapes)
-    return tiling.refusal(problem) or vars(tiling.predict(tiling.plan(problem, platform)))
+    return tiling.refusal(problem, platform) or vars(tiling.predict(tiling.plan(problem, platform)))
 
 
 def values(signature: Signature) -> Mapping[str, Any]:

@@ -25,10 +25,11 @@ def _linear(problem: linear.Problem, device: Device, occupancy: float) -> Kernel
         return no_kernels(device)
     if device.family != "910B":
         return Refusal("ATF336", f"{kernel} hands products from cube to vector cores, {device.name} has none apart")
-    reason = linear.refusal(problem)
+    chip = platform(device, occupancy)
+    reason = linear.refusal(problem, chip)
     if reason is not None:
         return Refusal("ATF338", f"the kernel takes {reason}", kernel)
-    tiling = linear.plan(problem, platform(device, occupancy))
+    tiling = linear.plan(problem, chip)
     return _work(kernel, problem, tiling, _reads_weights_again(problem, tiling, device))
 
 

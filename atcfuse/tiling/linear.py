@@ -1,7 +1,7 @@
 """Tiling of the `linear` and `layer_norm_linear` kernels and the bytes that they move.
 
-`plan` computes what `kernels/linear/linear_host.h.j2` computes on the host of the chip; `predict` counts what the kernel
-then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
+`plan` computes what `kernels/linear/linear_host.h.j2` computes on the host of the chip; `predict` counts what a kernel
+moves and holds then, to the byte, as the twin counts it. Integers only, so that both sides agree.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BYTES = {ELEMENT_TYPES[name]: size for name, size in (("float32", 4), ("float16
 class Problem:
     """One node: x is [rows, hidden] once its leading dims are folded, y [rows, columns].
 
-    `element_bytes` is of everything but gamma and beta, whose `gamma_bytes` and `beta_bytes` are 0 where there are none.
+    `element_bytes` is of all but gamma and beta, whose `gamma_bytes` and `beta_bytes` are 0 where there are none.
     `brain` holds for bfloat16, whose biases the cube does not take. `prologue` is an activation of x or "none", `norm`
     "layer_norm", "rms_norm" or "" for none; only one of the two.
     """
@@ -129,7 +129,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Plan:
-    """The tiling: rows by columns of a task, what the cube's buffers hold, tiles, and the workspace of a vector core."""
+    """The tiling: rows by columns of a task, what the cube's buffers hold, tiles, a vector core's workspace."""
 
     problem: Problem
     blocks: int
@@ -232,8 +232,18 @@ def features(attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> dict[s
     }
 
 
-def refusal(problem: Problem) -> str | None:
-    """Why the kernel cannot take the problem, or None where it can."""
+def refusal(problem: Problem, chip: Platform) -> str | None:
+    """Why the kernel cannot take the problem on a chip, or None where it can."""
+    reason = _too_large(problem)
+    if reason is not None:
+        return reason
+    tiling = plan(problem, chip)
+    if (problem.norm and not tiling.chunk_columns) or (problem.tiled and tiling.tile_elements < tiling.tile_columns):
+        return "a unified buffer that holds a row of a tile"
+    return None
+
+
+def _too_large(problem: Problem) -> str | None:
     if not 1 <= problem.hidden <= _MAX_STRIDE - _FRACTAL:
         return "hidden size from 1 to 65519: a row stride of the cube has 16 bits"
     if not 1 <= problem.columns <= (_MAX_COUNT if problem.transposed else _MAX_STRIDE):
@@ -245,7 +255,7 @@ def refusal(problem: Problem) -> str | None:
 
 
 def plan(problem: Problem, chip: Platform) -> Plan:
-    """The tiling of a problem that is not refused."""
+    """The tiling of a problem of possible sizes; without columns or tiles where the chip's UB has no room for them."""
     size = problem.element_bytes
     unit = min(_MAX_UNIT, round_up(problem.columns, 2 * _FRACTAL))
     units = ceil_div(problem.columns, unit)
@@ -256,7 +266,7 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     least = problem.tile_bytes * _LEAST_TILE + fixed if problem.tiled else 0
     chunk = _chunk_columns(problem, chip.ub - least) if problem.norm else 0
     norm = _normalising_bytes(problem, chunk, rows)
-    tile = (chip.ub - fixed - norm) // problem.tile_bytes // _LANE * _LANE if problem.tiled else 0
+    tile = max(0, chip.ub - fixed - norm) // problem.tile_bytes // _LANE * _LANE if problem.tiled else 0
     pitch = round_up(problem.hidden, _FRACTAL) if problem.norm else problem.hidden
     product_pitch = round_up(widest, _FRACTAL)
     product_offset = round_up(rows * pitch * size, _SLOT_ALIGNMENT) if problem.prepares else 0
@@ -375,6 +385,8 @@ def _chunk_columns(problem: Problem, ub: int) -> int:
         return whole
     free = ub - _SMALL_BYTES - _MAX_ROWS * _STATISTICS_BYTES
     most = free // problem.column_bytes // _LANE * _LANE
+    if most < _LANE:
+        return 0
     return round_up(ceil_div(problem.hidden, ceil_div(problem.hidden, most)), _LANE)
 
 

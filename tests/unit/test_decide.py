@@ -47,10 +47,10 @@ def bert() -> dict[str, Any]:
 
 
 def test_three_chips_decide_differently_and_say_why(bert: dict[str, Any]) -> None:
-    assert sorted(set(fused(bert))) == ["FusedAttention", "FusedLayerNormQKV"]
+    assert {"FusedAttention", "FusedLayerNormQKV", "FusedLinear"} <= set(fused(bert))
     shared = run(soc="Ascend310P3")
     assert set(fused(shared)) == {"FusedAttention"}
-    (norm, *_) = [k for k in shared["kept"] if k["rule"] == "layer_norm_qkv"]
+    (norm, *_) = [k for k in shared["kept"] if "Norm" in k["anchor"]]
     assert norm["code"] == "ATF336"
     assert "Ascend310P3" in norm["reason"]
     assert "cube cores" in norm["reason"]
@@ -173,7 +173,9 @@ def test_patterns_and_sections(tmp_path: Path) -> None:
     assert "FusedAttention" not in fused(run(keep_nodes=("*/Softmax",)))
     path = tmp_path / "keep.ini"
     path.write_text(f"# left alone\n[ByNodeName]\n{SOFTMAX}\n\n[ByNodeType]\nLayerNormalization\n")
-    assert fused(run(keep_nodes=(str(path),))) == ["FusedAttention"]
+    left = fused(run(keep_nodes=(str(path),)))
+    assert left.count("FusedAttention") == 1
+    assert not any("Norm" in op for op in left)
 
 
 def test_an_entry_that_means_no_node_is_a_warning() -> None:
@@ -203,7 +205,7 @@ def test_layers_that_are_alike_are_costed_once(monkeypatch: pytest.MonkeyPatch) 
     real = decide.fusion_cost
     monkeypatch.setattr(decide, "fusion_cost", lambda *args: calls.append(1) or real(*args))
     report = run("gpt2_ts14_fp32_dynamic.onnx")
-    assert len(report["fusions"]) > len(calls)
+    assert sum(rule["match_times"] for rule in report["rules"].values()) > len(calls)
     kinds = {(f["op"], str(f["tiling"]), str(f["time_us_saved"])) for f in report["fusions"]}
     assert len(calls) >= len(kinds)
 
