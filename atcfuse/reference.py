@@ -187,6 +187,8 @@ def _layer_norm_linear(of: Signature, inputs: Arrays, queries: int, keys: int, b
 def _projected(of: Signature, inputs: Arrays, rows: Array) -> Array:
     weight = inputs["w"].T if of.integer("transposed") else inputs["w"]
     product = rows @ weight + inputs.get("bias", np.array(0.0))
+    if of.integer("folded"):
+        product = product.reshape(inputs["residual"].shape)
     result = activated(of.text("activation"), of.number("scale") * product)
     return result * inputs.get("gain", np.array(1.0)) + inputs.get("residual", np.array(0.0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +129,8 @@ def _norm_shapes(signature: Signature) -> dict[str, Shape]:
 
 def _linear_shapes(signature: Signature) -> dict[str, Shape]:
     weight = (COLUMNS, HIDDEN) if signature.integer("transposed") else (HIDDEN, COLUMNS)
-    rows: dict[str, Shape] = {"x": (*ROWS, HIDDEN), "residual": (*ROWS, COLUMNS), "w": weight}
+    leading = (math.prod(ROWS),) if signature.integer("folded") else ROWS
+    rows: dict[str, Shape] = {"x": (*leading, HIDDEN), "residual": (*ROWS, COLUMNS), "w": weight}
     return {**rows, "bias": (COLUMNS,), "gain": (COLUMNS,), "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 

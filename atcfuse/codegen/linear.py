@@ -23,6 +23,8 @@ def refusal(signature: Signature) -> str | None:
             return f"the {name} is {kind!r}; none, {', '.join(ACTIVATIONS)} are possible"
     if "norm" in signature.attributes and signature.text("norm") not in ("layer_norm", "rms_norm"):
         return f"the norm is {signature.text('norm')!r}; layer_norm and rms_norm are possible"
+    if signature.integer("folded") and not signature.has("residual"):
+        return "folded rows need a residual, whose shape the result has"
     element = signature.dtypes["x"]
     other = sorted(n for n, t in signature.dtypes.items() if t != element and n not in ("gamma", "beta"))
     return f"{other[0]} has another element type than x" if other else None

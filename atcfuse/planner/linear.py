@@ -37,7 +37,8 @@ def _work(kernel: str, problem: linear.Problem, tiling: linear.Plan, cautious: b
     predicted = linear.predict(tiling)
     outputs = predicted.tensor_bytes_written
     weights = problem.hidden * problem.columns * problem.element_bytes
-    rounds = ceil_div(tiling.tasks, tiling.blocks)
+    tasks = max(1, tiling.tasks)  # no rows, no task: the launch remains
+    rounds = ceil_div(tasks, tiling.blocks)
     return KernelWork(
         kernel=kernel,
         reads={"inputs": predicted.tensor_bytes_read},
@@ -51,7 +52,7 @@ def _work(kernel: str, problem: linear.Problem, tiling: linear.Plan, cautious: b
         vector_elements=_vector_elements(problem, tiling),
         dtype="float16" if problem.element_bytes == 2 else "float32",
         form=_form(problem, tiling),
-        tasks=tiling.tasks,
+        tasks=tasks,
         blocks=tiling.blocks,
         vector_blocks=2 * tiling.blocks,
         tiles=rounds * ceil_div(problem.columns, tiling.groups * tiling.unit_columns),

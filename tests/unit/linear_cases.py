@@ -32,6 +32,7 @@ class Case:
     norm: str = ""
     affine: int = FLOAT16
     epsilon: float = 1e-5
+    folded: bool = False
 
     @property
     def has(self) -> frozenset[str]:
@@ -44,7 +45,8 @@ class Case:
     @property
     def attributes(self) -> dict[str, Any]:
         before = {"norm": self.norm, "epsilon": self.epsilon} if self.norm else {"prologue": self.prologue}
-        return {**before, "transposed": int(self.transposed), "scale": self.scale, "activation": self.activation}
+        after = {"scale": self.scale, "activation": self.activation, "folded": int(self.folded)}
+        return {**before, "transposed": int(self.transposed), **after}
 
     @property
     def dtypes(self) -> dict[str, int]:
@@ -73,7 +75,7 @@ def decode(array: Array, dtype: int) -> Array:
 def make_inputs(case: Case, leading: Sequence[int], hidden: int, columns: int, mean: float = 0.4) -> dict[str, Array]:
     rng = np.random.default_rng(hidden + columns)
     shapes: dict[str, tuple[int, ...]] = {
-        "x": (*leading, hidden),
+        "x": (math.prod(leading), hidden) if case.folded else (*leading, hidden),
         "w": (columns, hidden) if case.transposed else (hidden, columns),
         **dict.fromkeys(("bias", "gain"), (columns,)),
         **dict.fromkeys(("gamma", "beta"), (hidden,)),
@@ -117,5 +119,6 @@ def reference(case: Case, inputs: Mapping[str, Array]) -> dict[str, Array]:
     results = {"normalized": rows} if "normalized" in case.has else {}
     weight = exact["w"].T if case.transposed else exact["w"]
     product = decode(encode(rows, case.dtype), case.dtype) @ weight + exact.get("bias", 0.0)
+    product = product.reshape(exact["residual"].shape) if case.folded else product
     result = activated(case.activation, np.float32(case.scale) * product) * exact.get("gain", 1.0)
     return {**results, "y": result + exact.get("residual", 0.0)}

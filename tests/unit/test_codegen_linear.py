@@ -41,6 +41,7 @@ TIGHT = replace(SMALL, ub=98_304)
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
 RESIDUAL = Case(parts="bias residual")
+FOLDED = replace(RESIDUAL, folded=True)
 PLAIN_SUM = Case(parts="residual", transposed=True)
 GELU = Case(parts="bias", activation="gelu_erf")
 EVERYTHING = Case(parts="bias gain residual", scale=0.25, activation="gelu_tanh", transposed=True)
@@ -103,6 +104,7 @@ def run(
         (RESIDUAL, (129,), 768, 768, SMALL),
         (RESIDUAL, (1, 3, 5), 1000, 77, PLATFORM_910B),
         (RESIDUAL, (300,), 72, 2000, TIGHT),
+        (FOLDED, (2, 3, 7), 40, 70, SMALL),
         (PLAIN_SUM, (), 40, 7, SMALL),
         (PLAIN_SUM, (1,), 4096, 4096, PLATFORM_910B),
         (GELU, (17,), 4096, 300, PLATFORM_910B),
@@ -198,7 +200,7 @@ def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path
         run(case, leading, hidden, columns, programs, platform)
 
 
-@pytest.mark.parametrize("case", [EVERYTHING, PROLOGUE_FLOAT, NORM_KEPT, RMS_BRAIN], ids=str)
+@pytest.mark.parametrize("case", [EVERYTHING, FOLDED, PROLOGUE_FLOAT, NORM_KEPT, RMS_BRAIN], ids=str)
 def test_oracle_says_the_same(case: Case) -> None:
     inputs = make_inputs(case, (5,), 24, 10)
     exact = {name: decode(array, case.dtypes[name]) for name, array in inputs.items()}
@@ -275,6 +277,13 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(case: Case, tmp_path: Pa
         expected += [t.cube.step_kb, int(t.cube.keeps_a), t.cube.db_l0c]
         assert [int(word) for word in found] == expected, numbers
         assert t.ub <= ub
+
+
+def test_folded_rows_must_be_as_many_as_the_residuals(programs: Path) -> None:
+    inputs = make_inputs(FOLDED, (2, 3), 64, 32)
+    inputs["residual"] = inputs["residual"][:1]
+    with pytest.raises(AtcfuseError, match="the rows of x and the columns of the weight"):
+        run_kernel(FOLDED.render(), inputs, cache=programs)
 
 
 @pytest.mark.parametrize(
@@ -399,6 +408,7 @@ def test_a_broken_kernel_is_caught(name: str, programs: Path, monkeypatch: pytes
         (EVERYTHING, "310P", {}, {}, "cube to vector cores of 910B"),
         (EVERYTHING, "910B", {"activation": "mish"}, {}, "the activation is 'mish'"),
         (EVERYTHING, "910B", {"prologue": "mish"}, {}, "the prologue is 'mish'"),
+        (GELU, "910B", {"folded": 1}, {}, "folded rows need a residual"),
         (NORM, "910B", {"norm": "batch_norm"}, {}, "'batch_norm'"),
         (EVERYTHING, "910B", {}, {"gain": FLOAT}, "gain has another element type than x"),
         (NORM_KEPT, "910B", {}, {}, None),

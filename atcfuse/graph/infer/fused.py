@@ -65,21 +65,23 @@ def layer_norm_qkv(call: Call) -> list[Fact]:
 
 
 def linear(call: Call) -> Fact:
-    """FusedLinear: the rows of x, the columns of the weight, which is the second input."""
-    return _projection(call, 1)
+    """FusedLinear: the rows of x, the columns of the weight, which is the second input; residual is the fifth."""
+    return _projection(call, 1, 4)
 
 
 def layer_norm_linear(call: Call) -> list[Fact]:
-    """FusedLayerNormLinear: the same with the weight as fourth input, and the normalised rows in the shape of x."""
+    """FusedLayerNormLinear: the same with weight and residual as fourth and seventh input, and the normalised rows."""
     x = call.input(0)
-    return [_projection(call, 3), Fact(x.dtype, x.shape)]
+    return [_projection(call, 3, 6), Fact(x.dtype, x.shape)]
 
 
-def _projection(call: Call, position: int) -> Fact:
-    x, weight = call.input(0), call.input(position).shape
-    transposed = call.node.attributes.get("transposed")
-    if not isinstance(transposed, int):
+def _projection(call: Call, weight_at: int, residual_at: int) -> Fact:
+    x, weight = call.input(0), call.input(weight_at).shape
+    transposed, folded = (call.node.attributes.get(name) for name in ("transposed", "folded"))
+    if not isinstance(transposed, int) or not isinstance(folded, int):
         raise MalformedNodeError(call.node.op)
+    if folded:
+        return Fact(x.dtype, call.input(residual_at).shape)
     if x.shape is None or weight is None or len(weight) != 2:
         return Fact(x.dtype)
     return Fact(x.dtype, (*x.shape[:-1], weight[0 if transposed else 1]))
