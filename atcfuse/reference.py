@@ -249,6 +249,25 @@ def _scale_mask_softmax(of: Signature, inputs: Arrays, queries: int, keys: int, 
     return {"probs": _softmax(of, np.maximum(scores, of.number("floor")))}
 
 
+def _linear(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    rows = rounded(activated(of.text("prologue"), inputs["x"]), of.dtypes["x"])
+    return {"y": _projected(of, inputs, rows)}
+
+
+def _layer_norm_linear(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    rows = _normalized(of, inputs)
+    return {"y": _projected(of, inputs, rows), **({"normalized": rows} if of.has("normalized") else {})}
+
+
+def _projected(of: Signature, inputs: Arrays, rows: Array) -> Array:
+    weight = inputs["w"].T if of.integer("transposed") else inputs["w"]
+    product = rows @ weight + inputs.get("bias", np.array(0.0))
+    if of.integer("folded"):
+        product = product.reshape(inputs["residual"].shape)
+    result = activated(of.text("activation"), of.number("scale") * product)
+    return result * inputs.get("gain", np.array(1.0)) + inputs.get("residual", np.array(0.0))
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
     "ffn": _ffn,
@@ -257,5 +276,7 @@ ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Arr
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
     "rotary_embedding": _rotary_embedding,
     "scale_mask_softmax": _scale_mask_softmax,
+    "layer_norm_linear": _layer_norm_linear,
+    "linear": _linear,
 }
 """By kernel name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -159,10 +160,18 @@ def _softmax_shapes(signature: Signature) -> dict[str, Shape]:
     return {"x": (BATCH, 3, QUERIES, KEYS), "bias": (1, 1, QUERIES, KEYS), "mask": (BATCH, 1, 1, KEYS)}
 
 
+def _linear_shapes(signature: Signature) -> dict[str, Shape]:
+    weight = (COLUMNS, HIDDEN) if signature.integer("transposed") else (HIDDEN, COLUMNS)
+    leading = (math.prod(ROWS),) if signature.integer("folded") else ROWS
+    rows: dict[str, Shape] = {"x": (*leading, HIDDEN), "residual": (*ROWS, COLUMNS), "w": weight}
+    return {**rows, "bias": (COLUMNS,), "gain": (COLUMNS,), "gamma": (HIDDEN,), "beta": (HIDDEN,)}
+
+
 _SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
     "attention": _attention_shapes,
     **dict.fromkeys(("layer_norm_qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _norm_shapes),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn_shapes),
+    **dict.fromkeys(("linear", "layer_norm_linear"), _linear_shapes),
     "rotary_embedding": _rotary_shapes,
     "scale_mask_softmax": _softmax_shapes,
 }

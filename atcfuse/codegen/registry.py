@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, ffn, layer_norm_qkv, rotary_embedding, row_norm, scale_mask_softmax
+from atcfuse.codegen import attention, ffn, layer_norm_qkv, linear, rotary_embedding, row_norm, scale_mask_softmax
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -56,6 +56,8 @@ GENERATORS: Mapping[str, Generator] = {
         refusal=layer_norm_qkv.refusal,
         outputs=layer_norm_qkv.output_names,
     ),
+    "layer_norm_linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),
+    "linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),
     **dict.fromkeys(
         ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
         Generator(row_norm.figures, row_norm.ELEMENTS, row_norm.values, row_norm.refusal),

@@ -7,6 +7,7 @@ One module a kernel.
 
 from atcfuse.planner.attention import plan_attention
 from atcfuse.planner.ffn import plan_ffn
+from atcfuse.planner.linear import plan_linear
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
 from atcfuse.planner.rotary import plan_rotary
@@ -21,6 +22,7 @@ __all__ = [
     "no_kernels",
     "plan_attention",
     "plan_ffn",
+    "plan_linear",
     "plan_norm",
     "plan_product",
     "plan_rotary",

@@ -127,8 +127,32 @@ def scale_mask_softmax(call: Call) -> Fact:
     return Fact(dtype, call.input(0).shape)
 
 
+def linear(call: Call) -> Fact:
+    """FusedLinear: the rows of x, the columns of the weight, which is the second input; residual is the fifth."""
+    return _projection(call, 1, 4)
+
+
+def layer_norm_linear(call: Call) -> list[Fact]:
+    """FusedLayerNormLinear: the same with weight and residual as fourth and seventh input, and the normalised rows."""
+    x = call.input(0)
+    return [_projection(call, 3, 6), Fact(x.dtype, x.shape)]
+
+
+def _projection(call: Call, weight_at: int, residual_at: int) -> Fact:
+    x, weight = call.input(0), call.input(weight_at).shape
+    transposed, folded = (call.node.attributes.get(name) for name in ("transposed", "folded"))
+    if not isinstance(transposed, int) or not isinstance(folded, int):
+        raise MalformedNodeError(call.node.op)
+    if folded:
+        return Fact(x.dtype, call.input(residual_at).shape)
+    if x.shape is None or weight is None or len(weight) != 2:
+        return Fact(x.dtype)
+    return Fact(x.dtype, (*x.shape[:-1], weight[0 if transposed else 1]))
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
+    "atcfuse::FusedLayerNormLinear": layer_norm_linear,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
     "atcfuse::FusedLayerNorm": row_norm,
     "atcfuse::FusedRMSNorm": row_norm,
@@ -138,4 +162,5 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedLayerNormFFN": layer_norm_ffn,
     "atcfuse::FusedRotaryEmbedding": rotary_embedding,
     "atcfuse::FusedScaleMaskSoftmax": scale_mask_softmax,
+    "atcfuse::FusedLinear": linear,
 }
