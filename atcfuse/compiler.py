@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse import account
-from atcfuse.decide import Pricer, kept_by_user
+from atcfuse.decide import DEPTH, Pricer, kept_by_user
 from atcfuse.device import Device, load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.edit import Names, apply
@@ -248,7 +248,9 @@ def _one_rule(
     for match in matches:
         ready = off or _ready(match, tools, found.pricer)
         if isinstance(ready, Refusal):
-            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
+            # A draft takes nothing, so it hides no reason of another rule within it.
+            members = frozenset({match.anchor.index}) if rule.draft else match.members
+            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, members))
         else:
             fusions.append(ready)
 
@@ -258,6 +260,9 @@ def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refu
     kept = kept_by_user(match, tools.keep)
     if kept is not None:
         return kept
+    if match.rule.draft:
+        reason = f"the pattern matches, but {match.rule.name} is a draft: {match.rule.draft}"
+        return Refusal("ATF345", reason, match.anchor.name, len(match.members) + DEPTH)
     fusion = prepare(match, tools.kernels[match.rule.kernel])
     if isinstance(fusion, Refusal) or pricer is None:
         return fusion

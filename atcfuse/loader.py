@@ -10,17 +10,19 @@ from atcfuse.diagnostics import AtcfuseError, Span, error
 from atcfuse.expr import Expr, parse
 from atcfuse.kernel import KernelSpec
 from atcfuse.resolve import check_book
-from atcfuse.rule.model import Example, Fragment, Input, Output, Rule, RuleBook
-from atcfuse.rule.terms import Alternative, Choice, Condition, Step, Term, parse_term
+from atcfuse.rule.model import Example, Fragment, Input, Output, Rebuilt, Rule, RuleBook
+from atcfuse.rule.terms import Alternative, Call, Choice, Condition, Ref, Step, Term, parse_term
 from atcfuse.rule.types import ELEMENT_TYPES, TypeSpec, parse_type
 from atcfuse.strict_yaml import Value, read_documents
 
 MAX_FILES = 2000
 
 _RULE_REQUIRED = (
-    "rule", "switch", "summary", "why", "limits", "level", "kernel", "types", "inputs", "pattern", "anchor", "replace",
+    "rule", "switch", "summary", "why", "limits", "level", "types", "inputs", "pattern", "anchor",
 )  # fmt: skip
-_RULE_OPTIONAL = ("opset", "kind", "context", "outputs", "where", "let", "examples")
+_RULE_OPTIONAL = (
+    "opset", "kind", "context", "outputs", "where", "let", "examples", "kernel", "replace", "tensors", "draft",
+)  # fmt: skip
 _LEVELS = ("constant", "elementwise", "pattern", "graph")
 
 
@@ -32,7 +34,7 @@ def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> Ru
     rules: list[Rule] = []
     fragments: dict[str, Fragment] = {}
     for folder in folders:
-        for path in _files(folder):
+        for path in rule_files(folder):
             for document in read_documents(path, _shown(path, folder)):
                 _document(document, rules, fragments)
     book = RuleBook(tuple(rules), fragments)
@@ -40,7 +42,8 @@ def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> Ru
     return book
 
 
-def _files(folder: Path) -> list[Path]:
+def rule_files(folder: Path) -> list[Path]:
+    """The rule files below a folder, sorted. Raises AtcfuseError where there are none, or too many."""
     hint = "give a folder that holds *.yaml or *.yml rule files"
     if not folder.is_dir():
         raise AtcfuseError(error("ATF200", "not a folder of rules", Span(str(folder)), hint))
@@ -82,18 +85,21 @@ def read_rule(value: Value) -> Rule:
     kind = keys["kind"].text() if "kind" in keys else "GraphFusion"
     if kind not in ("GraphFusion", "UBFusion"):
         raise keys["kind"].fail("ATF207", f"unknown kind {kind!r}", "GraphFusion or UBFusion")
-    made, call = _replace(keys["replace"])
+    _check_replacement(value, keys, level)
+    made, call = _replace(keys["replace"]) if "replace" in keys else ((), None)
     examples = keys["examples"].fields((), ("fuses", "keeps")) if "examples" in keys else {}
     variables = set(types)
     return Rule(
         name=_identifier(keys["rule"]), switch=_identifier(keys["switch"]), switch_kind=kind,  # type: ignore[arg-type]
         summary=keys["summary"].text(), why=keys["why"].text(), limits=keys["limits"].text(),
         level=level,  # type: ignore[arg-type]
-        opset=_opset(keys.get("opset")), kernel=keys["kernel"].text(), types=types,
+        opset=_opset(keys.get("opset")), kernel=keys["kernel"].text() if "kernel" in keys else "", types=types,
         inputs=_inputs(keys["inputs"], variables), steps=_steps(keys["pattern"], variables),
         context=_steps(keys["context"], variables) if "context" in keys else (),
         outputs=_outputs(keys.get("outputs"), made), where=_conditions(keys.get("where")), let=_let(keys.get("let")),
-        replace=call, anchor=keys["anchor"].text(),
+        replace=call if "kernel" in keys else None, tensors=_let(keys.get("tensors")),
+        rebuilt=_rebuilt(made, call) if call is not None and "kernel" not in keys else None,
+        draft=keys["draft"].text() if "draft" in keys else "", anchor=keys["anchor"].text(),
         fuses=_examples(examples.get("fuses"), "gives"), keeps=_examples(examples.get("keeps"), "because"),
         span=value.span,
     )  # fmt: skip
@@ -211,6 +217,35 @@ def _replace(value: Value) -> tuple[tuple[str, ...], Expr]:
         raise value.fail("ATF207", "`replace` holds one line, `out: FusedOp(…)` or `(a, b): FusedOp(…)`")
     names, _, call = pairs[0]
     return tuple(n.strip() for n in names.strip("() ").split(",")), _expression(call)
+
+
+def _check_replacement(value: Value, keys: Mapping[str, Value], level: str) -> None:
+    """What a rule becomes is said in one of three ways: by a kernel, by standard nodes, or not yet."""
+    if "draft" in keys:
+        allowed, needed, hint = {"draft"}, {"outputs"}, "a draft names its outputs and replaces nothing"
+    elif level == "constant" and "kernel" not in keys:
+        allowed, needed, hint = {"replace", "tensors"}, {"replace"}, "it makes a standard node that reads `tensors`"
+    else:
+        allowed, needed, hint = {"kernel", "replace"}, {"kernel", "replace"}, "or write `draft: what is missing`"
+    for name in sorted(needed - keys.keys()):
+        raise value.fail("ATF206", f"the key {name!r} is missing", f"add `{name}: …` here; {hint}")
+    for name in ("kernel", "replace", "tensors", "draft"):
+        if name in keys and name not in allowed:
+            raise keys[name].fail("ATF207", f"`{name}` does not go with the rest of the rule", hint)
+
+
+def _rebuilt(made: tuple[str, ...], call: Expr) -> Rebuilt:
+    """`y: Conv(x, weight, bias, like=c)`."""
+    term = parse_term(call.text, call.span)
+    hint = "write it like `y: Conv(x, weight, bias, like=c)`"
+    if not isinstance(term, Call) or not term.is_operator or len(made) != 1:
+        raise AtcfuseError(error("ATF215", "`replace` must make one standard node", call.span, hint))
+    names = [a.name if isinstance(a, Ref) else "" for a in term.args]
+    like = dict(term.keywords).get("like")
+    if "" in names or len(term.keywords) != 1 or not isinstance(like, Ref):
+        what = "the node takes names of values and tensors, and `like=` a step whose attributes it keeps"
+        raise AtcfuseError(error("ATF215", what, call.span, hint))
+    return Rebuilt(made[0], term.op, tuple(names), like.name, call.span)
 
 
 def _outputs(value: Value | None, made: tuple[str, ...]) -> tuple[Output, ...]:

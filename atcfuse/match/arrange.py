@@ -60,8 +60,7 @@ def _without_shared_noops(scope: Scope, members: frozenset[int]) -> frozenset[in
 
 def _needed(scope: Scope, rule: Rule, state: State) -> frozenset[str]:
     """The values that the fused node may read: all that no member makes, and the inputs that `replace` names."""
-    call = rule.replace.tree
-    called = {n.id for a in getattr(call, "args", ()) for n in ast.walk(a) if isinstance(n, ast.Name)}
+    called = _called(rule)
     found: set[str] = set()
     for bound_name, bound in state.env.items():
         for item in bound if isinstance(bound, list) else (bound,):
@@ -70,6 +69,16 @@ def _needed(scope: Scope, rule: Rule, state: State) -> frozenset[str]:
             if name and (bound_name in called or node is None or node.index not in state.members):
                 found.add(str(name))
     return frozenset(found)
+
+
+def _called(rule: Rule) -> set[str]:
+    """Names of values that the replacement reads."""
+    if rule.rebuilt is not None:
+        return {*rule.rebuilt.inputs} & {*rule.inputs}
+    if rule.replace is None:
+        return set()
+    call = rule.replace.tree
+    return {n.id for a in getattr(call, "args", ()) for n in ast.walk(a) if isinstance(n, ast.Name)}
 
 
 def _outputs(scope: Scope, rule: Rule, state: State) -> tuple[str, ...]:

@@ -61,10 +61,26 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Rebuilt:
+    """A standard node that a rule of level `constant` makes: `like` names the step whose attributes it keeps.
+
+    Inputs name values of the match or `tensors` of the rule.
+    """
+
+    output: str
+    op: str
+    inputs: tuple[str, ...]
+    like: str
+    span: Span
+
+
+@dataclass(frozen=True)
 class Rule:
     """One fusion. `replace` is the call that makes the fused node for the listed outputs.
 
     `anchor` names the step that matching starts from: wherever it occurs, the rule either matches or says why not.
+    A rule of level `constant` has no kernel and no `replace`, but `rebuilt`, a standard node that reads new `tensors`.
+    A `draft` (the text says what is missing) has none of them: it tells where it matches and replaces nothing.
     """
 
     name: str
@@ -83,7 +99,10 @@ class Rule:
     outputs: tuple[Output, ...]
     where: tuple[Condition, ...]
     let: tuple[tuple[str, Expr], ...]
-    replace: Expr
+    replace: Expr | None
+    tensors: tuple[tuple[str, Expr], ...]
+    rebuilt: Rebuilt | None
+    draft: str
     anchor: str
     fuses: tuple[Example, ...]
     keeps: tuple[Example, ...]

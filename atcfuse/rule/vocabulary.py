@@ -9,3 +9,6 @@ FUNCTIONS = frozenset({
     "absent", "present", "append", "length", "close", "sqrt", "abs", "exp", "log",
 })  # fmt: skip
 """Functions that conditions and `let` may call; `atcfuse.match.functions` says what each does."""
+
+TENSOR_FUNCTIONS = frozenset({"sqrt", "or_zero", "by_output", "by_output_in_groups", "per_channel"})
+"""Functions that `tensors` of rules of level `constant` may call; `atcfuse.fold` says what each does."""
