@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from atcfuse import account
 from atcfuse.decide import DEPTH, Pricer, kept_by_user
 from atcfuse.device import Device, load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
+from atcfuse.fold import Folding, fold, replacement
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
@@ -83,6 +84,8 @@ class Findings:
 
     pricer: Pricer | None
 
+    folded: list[tuple[Folding, str]] = field(default_factory=list)
+    unfolded: list[Kept] = field(default_factory=list)
     fusions: list[tuple[Fusion, str]] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     matched: dict[str, int] = field(default_factory=dict)
@@ -155,6 +158,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     pricer = Pricer(tools.device, tools.options, sizes) if tools.options.kernels else None
     before = account.before(model, tools, sizes, pricer)
     findings = Findings(pricer)
+    model = _folded(model, tools, findings)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
     for _ in range(MAX_ROUNDS):
         applied = _round(model, tools, findings)
@@ -165,6 +169,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         infer(model, known)
         if not _another_round(findings.kept, model):
             break
+    findings.kept += _unfolded(findings)
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
@@ -192,6 +197,68 @@ def _already_fused(before: account.Before) -> list[Diagnostic]:
     return [info("ATF326", f"{before.fused} {nodes} came with the model and stay as they are")]
 
 
+def _folded(model: Model, tools: Toolbox, findings: Findings) -> Model:
+    """The model with the rules of level `constant` applied, again and again while they find something."""
+    heads = Heads(tools.book)
+    ops = {node.op for scope in model.scopes() for node in scope.nodes}
+    rules = [r for r in tools.book.rules if r.rebuilt is not None and _may_begin(r, model.opset, ops, heads)]
+    for _ in range(MAX_ROUNDS if rules else 0):
+        chosen: list[Folding] = []
+        kept: list[Kept] = []
+        for scope in model.scopes():
+            finder = RuleFinder(scope, tools.book, heads)
+            taken: set[int] = set()
+            for rule in rules:
+                _fold_rule(finder, rule, tools, taken, chosen, kept, findings)
+        findings.unfolded = kept
+        if not chosen:
+            break
+        names = Names(model)
+        made = [replacement(folding, names) for folding in chosen]
+        findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]
+        apply(model, [one for one, _ in made], (), names)
+        known = {scope.path: scope.facts for scope in model.scopes()}
+        model = Model(model.proto, model.path)
+        infer(model, known)
+    return model
+
+
+def _may_begin(rule: Rule, opset: int, ops: Set[str], heads: Heads) -> bool:
+    step = rule.step(rule.anchor)
+    begins = None if step is None else heads.of(step.term)
+    return rule.opset[0] <= opset <= rule.opset[1] and (begins is None or not begins.isdisjoint(ops))
+
+
+def _fold_rule(
+    finder: RuleFinder,
+    rule: Rule,
+    tools: Toolbox,
+    taken: set[int],
+    chosen: list[Folding],
+    kept: list[Kept],
+    findings: Findings,
+) -> None:
+    matches, misses = finder.find(rule)
+    kept += [_missed(m) for m in misses]
+    findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(matches)
+    off = tools.why_off(rule)
+    for match in matches:
+        if match.members & taken:  # the next pass finds it again, if it is still there
+            continue
+        ready = off or kept_by_user(match, tools.keep) or fold(match)
+        if isinstance(ready, Refusal):
+            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
+        else:
+            taken |= match.members
+            chosen.append(ready)
+
+
+def _unfolded(findings: Findings) -> list[Kept]:
+    """What rules of level `constant` left, one entry an anchor, but for what a fusion took after all."""
+    taken = {f.match.scope.nodes[i].name for f, _ in findings.fusions for i in f.match.members}
+    return [k for k in _one_each(findings.unfolded, ()) if k.anchor not in taken]
+
+
 def _another_round(kept: Sequence[Kept], model: Model) -> bool:
     """Whether a refusal may have fallen away: only then is another round worth its time."""
     now = {scope.path: scope for scope in model.scopes()}
@@ -212,6 +279,8 @@ def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
     for scope in model.scopes():
         finder = RuleFinder(scope, tools.book, heads)
         for rule in tools.book.rules:
+            if rule.rebuilt is not None:
+                continue
             _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
     pricer = findings.pricer

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from atcfuse.cost import FusionCost, Policy, decide, fusion_cost
-from atcfuse.cost.model import as_list
-from atcfuse.device import Device
+from atcfuse.cost.model import Side, as_list, unfused_cost
+from atcfuse.device import Device, Range
 from atcfuse.estimate import Kernels, kernel_dict
-from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes
 from atcfuse.graph.work import OpWork, work_of
 from atcfuse.keep_nodes import KeepNodes
@@ -82,6 +82,18 @@ class Pricer:
         found = {"kernel": name, **kernel_dict(cost.kernel, self._device), **cost_dict(cost)}
         return {**found, "cost": cost.as_dict()} if stages else found
 
+    def describe_folding(self, match: Match, model: Model, name: str) -> dict[str, Any]:
+        """The costs of a folding as report JSON, where the node that it left is still there."""
+        after = next(((s, n) for s in model.scopes() for n in s.nodes if n.name == name), None)
+        if after is None or match.outputs[0] not in after[1].outputs:
+            return {}
+        scope, node = after
+        kind = self.kinds_of(scope)[node.index]
+        left = unfused_cost([work_of(scope, node, self._sizes, kind, self.kernels.narrow)], self._device)
+        before = unfused_cost(list(self._unfused(match.scope, match)), self._device, match.outputs)
+        ends = sorted((before.time_us.low - left.time_us.low, before.time_us.high - left.time_us.high))
+        return sides_dict(before, left, Range(*ends), before.tensor_bytes - left.tensor_bytes)
+
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
         if id(fusion) not in self._seen:
             self._seen[id(fusion)] = fusion, self._worked_out(fusion)
@@ -148,10 +160,14 @@ def kept_by_user(match: Match, keep: KeepNodes) -> Refusal | None:
 
 def cost_dict(cost: FusionCost) -> dict[str, Any]:
     """A fusion's bytes and times as report JSON."""
-    before, after = cost.before, cost.after
+    return sides_dict(cost.before, cost.after, cost.saved_us, cost.before.tensor_bytes - cost.after.ddr_bytes)
+
+
+def sides_dict(before: Side, after: Side, saved: Range, ddr_bytes_saved: int) -> dict[str, Any]:
+    """Both sides of a change as report JSON."""
     return {
-        "ddr_bytes_saved": before.tensor_bytes - after.ddr_bytes,
-        "time_us_saved": as_list(cost.saved_us),
+        "ddr_bytes_saved": ddr_bytes_saved,
+        "time_us_saved": as_list(saved),
         "time_us_before": as_list(before.time_us),
         "time_us_after": as_list(after.time_us),
         "gm_bytes_before": before.gm_bytes,
