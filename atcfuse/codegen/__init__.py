@@ -22,6 +22,7 @@ The kernel function takes every input of kernel.yaml in that order (null where a
 workspace and tiling.
 """
 
+from atcfuse.codegen.cache import KernelCache, kernel_cache
 from atcfuse.codegen.chips import Support, status_of, support_of
 from atcfuse.codegen.names import kernel_function
 from atcfuse.codegen.render import GeneratedKernel, output_names, predict, refusal_of, render_driver, render_kernel
@@ -29,8 +30,10 @@ from atcfuse.codegen.signature import Signature
 
 __all__ = [
     "GeneratedKernel",
+    "KernelCache",
     "Signature",
     "Support",
+    "kernel_cache",
     "kernel_function",
     "output_names",
     "predict",
