@@ -22,9 +22,18 @@ from atcfuse.graph.traffic import KindsOf, Sizes
 from atcfuse.graph.work import OpWork, Product, works_of
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.match.values import Refusal
-from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, platform
+from atcfuse.planner import (
+    KernelWork,
+    ProductPlan,
+    no_kernels,
+    plan_attention,
+    plan_group_norm_silu,
+    plan_norm,
+    plan_product,
+    platform,
+)
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
-from atcfuse.tiling import Platform, family_of, layer_norm_qkv
+from atcfuse.tiling import Platform, family_of, group_norm_silu, layer_norm_qkv
 
 Shapes = Mapping[str, tuple[int, ...]]
 _Key = tuple[Any, ...]
@@ -132,8 +141,14 @@ def _norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float
     return plan_norm(layer_norm_qkv.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
+def _group_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    problem = group_norm_silu.problem_of(signature.attributes, signature.dtypes, shapes, signature.family)
+    return plan_group_norm_silu(problem, device, occupancy)
+
+
 _PLANNERS: Mapping[str, Callable[[Signature, Shapes, Device, float], KernelWork | Refusal]] = {
     "attention": _attention,
+    "group_norm_silu": _group_norm,
     "layer_norm_qkv": _norm,
 }
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BATCH, QUERIES, KEYS = 2, 5, 19
 ROWS, HIDDEN, COLUMNS = (2, 3), 64, 40
+SPATIAL = (4, 8)
 Shape = tuple[int, ...]
 
 
@@ -102,7 +103,8 @@ def _plain_factors(signature: Signature, operand: str) -> list[Any]:
 
 
 def _shapes(signature: Signature) -> dict[str, Shape]:
-    shapes = _attention_shapes(signature) if signature.spec.name == "attention" else _norm_shapes(signature)
+    by_kernel = {"attention": _attention_shapes, "group_norm_silu": _group_norm_shapes}
+    shapes = by_kernel.get(signature.spec.name, _norm_shapes)(signature)
     return {o.name: shapes[o.name] for o in signature.spec.inputs if signature.has(o.name)}
 
 
@@ -113,6 +115,11 @@ def _attention_shapes(signature: Signature) -> dict[str, Shape]:
         for name in "qkv"
     }
     return {**shapes, "bias": (1, 1, queries, keys), "mask": (batch, 1, 1, keys)}
+
+
+def _group_norm_shapes(signature: Signature) -> dict[str, Shape]:
+    channels = signature.integer("num_channels")
+    return {"x": (BATCH, channels, *SPATIAL), "gamma": (channels,), "beta": (channels,)}
 
 
 def _norm_shapes(signature: Signature) -> dict[str, Shape]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, layer_norm_qkv
+from atcfuse.codegen import attention, group_norm_silu, layer_norm_qkv
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -47,6 +47,7 @@ class Generator:
 
 GENERATORS: Mapping[str, Generator] = {
     "attention": Generator(attention.figures, attention.ELEMENTS, attention.values, attention.refusal),
+    "group_norm_silu": Generator(group_norm_silu.figures, group_norm_silu.ELEMENTS, refusal=group_norm_silu.refusal),
     "layer_norm_qkv": Generator(
         layer_norm_qkv.figures,
         layer_norm_qkv.ELEMENTS,

@@ -64,7 +64,14 @@ def layer_norm_qkv(call: Call) -> list[Fact]:
     return [*outputs, Fact(x.dtype, x.shape)]
 
 
+def group_norm_silu(call: Call) -> list[Fact]:
+    """FusedGroupNormSilu: the shape of x."""
+    x = call.input(0)
+    return [Fact(x.dtype, x.shape)]
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
+    "atcfuse::FusedGroupNormSilu": group_norm_silu,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
 }
