@@ -26,6 +26,7 @@ from atcfuse.switches import explain_switch
 
 if TYPE_CHECKING:
     from atcfuse.compiler import Findings, Kept, Toolbox
+    from atcfuse.fold import Folding
     from atcfuse.rewrite import Fusion
 
 SCHEMA = "atcfuse.report/1"
@@ -103,10 +104,11 @@ def document(
         {**_fusion(f, n, start.sizes, kinds_of), **(pricer.describe(f, tools.stages) if pricer else {})}
         for f, n in findings.fusions
     ]
+    fusions = [_folding(f, n, model, start.sizes, kinds_of, pricer) for f, n in findings.folded] + fusions
     fusions += _earlier(model, {n for _, n in findings.fusions}, tools, pricer)
     effects: dict[str, int] = {}
-    for fusion, _ in findings.fusions:
-        effects[fusion.match.rule.name] = effects.get(fusion.match.rule.name, 0) + 1
+    for match in [*(f.match for f, _ in findings.folded), *(f.match for f, _ in findings.fusions)]:
+        effects[match.rule.name] = effects.get(match.rule.name, 0) + 1
     return {
         "schema": SCHEMA,
         "atcfuse": atcfuse.__version__,
@@ -277,6 +279,33 @@ def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[
         "ddr_bytes_saved": moved - node_bytes(scope, [*read, *match.outputs], sizes, unsized),
         "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
         "diagnostics": [],
+    }
+
+
+def _folding(
+    folding: Folding, name: str, model: Model, sizes: Sizes, kinds_of: KindsOf, pricer: Pricer | None
+) -> dict[str, Any]:
+    """What a rule of level `constant` did: an operator stays, with other weights."""
+    match, scope = folding.match, folding.match.scope
+    members = sorted(match.members, key=lambda i: scope.positions[i])
+    launched = [i for i in members if kinds_of(scope)[i] == "launch"]
+    unsized: set[str] = set()
+    moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)
+    rebuilt = match.rule.rebuilt
+    read = [str(match.env[n]) for n in (rebuilt.inputs if rebuilt else ()) if match.env.get(n) is not None]
+    left = node_bytes(scope, [*read, *match.outputs], sizes, unsized) + sum(t.nbytes for t in folding.tensors.values())
+    return {
+        "name": name,
+        "rule": match.rule.name,
+        "op": folding.op,
+        "nodes": [scope.nodes[i].name for i in members],
+        "choices": dict(label.split("=", 1) for label in match.labels),
+        "attributes": {},
+        "launches_saved": len(launched) - 1,
+        "ddr_bytes_saved": moved - left,
+        "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
+        "diagnostics": [],
+        **(pricer.describe_folding(match, model, name) if pricer else {}),
     }
 
 

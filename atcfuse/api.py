@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse import compiler
-from atcfuse.artifacts import EXECUTABLE, MARKER, Project, model_project
+from atcfuse.artifacts import EXECUTABLE, MARKER, Project, SharedProject, model_project
+from atcfuse.codegen import kernel_cache
 from atcfuse.device import load_device
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, error, info, warning
 from atcfuse.estimate import build_name, planned_chip
@@ -17,7 +18,9 @@ from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.store import load, write
 from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
+from atcfuse.project import render_project
 from atcfuse.report import gate, read_report, to_json, to_markdown
+from atcfuse.report.html import to_html
 
 if TYPE_CHECKING:
     import onnx
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[Path, int, int], None]
 """Called while weights are copied: the file, bytes done, bytes in all."""
+
+_FORMS = {".json": to_json, ".md": to_markdown, ".html": to_html}
+"""How a report is written, by the ending of the file."""
 
 UNVERIFIABLE = frozenset({"ATF504", "ATF505"})
 """Codes of a verification that could not run at all, which says nothing against the fusion."""
@@ -45,8 +51,6 @@ class Result(compiler.Result):
     def _repr_html_(self) -> str:
         """The HTML report in a frame of its own, as notebooks show a result."""
         from html import escape
-
-        from atcfuse.report.html import to_html
 
         page = escape(to_html(self.report), quote=True)
         return f'<iframe title="atcfuse report" style="width:100%;height:36rem;border:0" srcdoc="{page}"></iframe>'
@@ -78,6 +82,11 @@ def optimize(
     UsageError for an option that is not, TypeError for an unknown option or another kind of model.
     """
     tools = compiler.toolbox(settled(options or Options(), overrides))
+    with kernel_cache(tools.options.kernel_cache):
+        return _optimize(model, tools)
+
+
+def _optimize(model: onnx.ModelProto | gs.Graph | str | Path, tools: compiler.Toolbox) -> Result:
     if isinstance(model, (str, Path)):
         path = Path(model)
         return _result(compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path)))
@@ -138,14 +147,32 @@ def optimize_file(
     max_regression: float = 0.0,
     dry_run: bool = False,
     progress: Progress | None = None,
+    shared: SharedKernels | None = None,
 ) -> FileResult:
     """Fuses a model file into another, report and operator project beside it; all of it appears, or nothing does.
 
     `out` defaults to `default_output(path)`; `report` is a folder or a .json file, see `report_files`; the project goes
     to `kernels_folder(out)` unless it would be empty. With `verify` both models are run and compared, with `baseline`
     the report is held against an older one (`max_regression` is a percentage): where either fails, `failed` is true and
-    no model is written, after a missed gate the reports alone. Raises AtcfuseError and UsageError.
+    no model is written, after a missed gate the reports alone. With `shared` the kernels go into that project instead,
+    which the caller writes. Raises AtcfuseError and UsageError.
     """
+    with kernel_cache(None if options is None else options.kernel_cache):
+        return _optimize_file(path, out, options, report, verify, baseline, max_regression, dry_run, progress, shared)
+
+
+def _optimize_file(
+    path: Path,
+    out: Path | None,
+    options: Options | None,
+    report: Path | None,
+    verify: bool,
+    baseline: Path | None,
+    max_regression: float,
+    dry_run: bool,
+    progress: Progress | None,
+    shared: SharedKernels | None,
+) -> FileResult:
     out = default_output(path) if out is None else out
     reports = report_files(out, report)
     chosen = settled(options or Options(), {})
@@ -154,13 +181,13 @@ def optimize_file(
         for target in (out, *reports):
             if target is out or target.parent.exists():
                 transaction.check(target)
-        if chosen.kernels:
+        if chosen.kernels and shared is None:
             transaction.check(kernels_folder(out), folder=True)
     tools = compiler.toolbox(chosen)
     older = None if baseline is None else read_report(baseline)
     found = compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path))
     project = _project(found.model, path, tools)
-    folder = kernels_folder(out) if project.files else None
+    folder = (kernels_folder(out) if shared is None else shared.folder) if project.files else None
     names = {"model": out.name, "report": reports[0].name, "kernels": folder.name if folder else None}
     document = {**found.report, "files": names}
     document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in project.diagnostics)]
@@ -174,14 +201,107 @@ def optimize_file(
         return FileResult(document, diagnostics, (), verification)
     if _errors(diagnostics):
         return _only_reports(document, diagnostics, reports, transaction, verification)
+    if shared is not None:
+        shared.add(project, tools)
     with transaction:
         fresh = tuple(write(found.model, transaction, out, source=path, progress=progress))
         document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in fresh)]
         _stage_reports(transaction, reports, document)
-        if folder is not None:
+        if folder is not None and shared is None:
             transaction.folder(folder, project.files, marker=MARKER, executable=EXECUTABLE)
     written = (out, *reports, *((folder,) if folder else ()))
     return FileResult(document, diagnostics + fresh + (() if folder else _left_over(out)), written, verification)
+
+
+class SharedKernels:
+    """The operator project in `folder` that several models share; `write` puts it there once all are done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._project: SharedProject | None = None
+
+    def add(self, project: Project, tools: compiler.Toolbox) -> None:
+        """Takes the kernels of a model in; all models are for one chip and precision. Raises UsageError."""
+        if self._project is None:
+            options = tools.options
+            chip = planned_chip(tools.device, options)
+            soc, mode = build_name(tools.device), options.precision_mode
+            self._project = SharedProject(lambda kernels: render_project(kernels, soc, mode, chip))
+        self._project.add(project)
+
+    def write(self, inputs: Sequence[Path]) -> bool:
+        """Replaces the folder with the project; False where no model needs a kernel. `inputs` are never overwritten."""
+        if self._project is None or not self._project.files:
+            return False
+        with Transaction(inputs) as transaction:
+            transaction.folder(self.folder, self._project.files, marker=MARKER, executable=EXECUTABLE)
+        return True
+
+
+@dataclass(frozen=True)
+class ManyResults:
+    """What came of several models, in their order: a result, or the error that ended that model's run."""
+
+    results: tuple[FileResult | AtcfuseError, ...]
+    kernels: Path | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether any of them failed."""
+        return any(isinstance(r, AtcfuseError) or r.failed for r in self.results)
+
+
+def optimize_files(
+    paths: Sequence[Path],
+    options: Options | None = None,
+    *,
+    kernels_dir: Path | None = None,
+    done: Callable[[Path, FileResult | AtcfuseError], None] | None = None,
+    **each: Any,
+) -> ManyResults:
+    """`optimize_file` for every path, with what `each` says; one that fails does not keep the others.
+
+    With `kernels_dir` all of them share one operator project there, written at the end. Raises UsageError ATF179 for
+    models whose outputs would be the same files, and what `settled` raises.
+    """
+    settled(options or Options(), {})
+    outputs = [default_output(path).resolve() for path in paths]
+    if each.get("report") is not None:
+        outputs += [(_own_reports(path, each["report"]) or path).resolve() for path in paths]
+    twice = sorted({p.name for p, o in zip([*paths, *paths], outputs, strict=False) if outputs.count(o) > 1})
+    if twice:
+        hint = "give every model once"
+        raise UsageError(error("ATF179", f"two models would be written to the same file: {twice[0]}", hint=hint))
+    shared = None if kernels_dir is None else SharedKernels(kernels_dir)
+    if shared is not None and not each.get("dry_run"):
+        Transaction(paths).check(shared.folder, folder=True)
+    results: list[FileResult | AtcfuseError] = []
+    with kernel_cache(None if options is None else options.kernel_cache):
+        for path in paths:
+            own = each if len(paths) == 1 else {**each, "report": _own_reports(path, each.get("report"))}
+            results.append(_one_of_many(path, options, shared, own))
+            if done is not None:
+                done(path, results[-1])
+    wanted = shared is not None and not each.get("dry_run")
+    written = shared.folder if shared is not None and wanted and shared.write(paths) else None
+    return ManyResults(tuple(results), written)
+
+
+def _one_of_many(
+    path: Path, options: Options | None, shared: SharedKernels | None, each: Mapping[str, Any]
+) -> FileResult | AtcfuseError:
+    given = dict(each)
+    # The cache of all models is in use; with a folder of its own a model would not share what the others rendered.
+    alone = None if options is None else replace(options, kernel_cache=None)
+    try:
+        return optimize_file(path, given.pop("out", None), alone, shared=shared, **given)
+    except AtcfuseError as exc:
+        return exc
+
+
+def _own_reports(path: Path, folder: Path | None) -> Path | None:
+    """The folder of one of several models' reports."""
+    return None if folder is None else folder / _stem(default_output(path))
 
 
 def _left_over(out: Path) -> tuple[Diagnostic, ...]:
@@ -218,7 +338,7 @@ def _only_reports(
 
 def _stage_reports(transaction: Transaction, reports: Sequence[Path], document: Mapping[str, Any]) -> None:
     for target in reports:
-        _stage(transaction, target, to_json(document) if target.suffix == ".json" else to_markdown(document))
+        _stage(transaction, target, _FORMS[target.suffix](document))
 
 
 def _project(model: onnx.ModelProto, path: Path, tools: compiler.Toolbox) -> Project:
@@ -247,18 +367,18 @@ def kernels_folder(out: Path) -> Path:
 
 
 def report_files(out: Path, report: Path | None = None) -> tuple[Path, ...]:
-    """The files of a report, JSON first: beside the output, in a folder, or one .json file alone.
+    """The files of a report (JSON, Markdown, HTML): beside the output, in a folder, or one .json file alone.
 
     Raises UsageError ATF122 for the name of a file of another kind.
     """
     if report is None:
-        return out.with_name(f"{_stem(out)}.report.json"), out.with_name(f"{_stem(out)}.report.md")
+        return tuple(out.with_name(f"{_stem(out)}.report{suffix}") for suffix in _FORMS)
     if report.suffix == ".json":
         return (report,)
     if report.suffix in (".md", ".html", ".txt", ".yaml", ".yml") and not report.is_dir():
-        hint = "give a folder, which gets report.json and report.md, or a .json file"
+        hint = "give a folder, which gets report.json, report.md and report.html, or a .json file"
         raise UsageError(error("ATF122", f"{report.name} is neither a folder nor a .json file", hint=hint))
-    return report / "report.json", report / "report.md"
+    return tuple(report / f"report{suffix}" for suffix in _FORMS)
 
 
 def _stem(path: Path) -> str:

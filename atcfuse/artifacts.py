@@ -5,7 +5,7 @@ Everything follows from the fused nodes alone, so a model that was optimized bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MARKER = ".atcfuse"
 """The file by which a folder of ours is known again."""
+_MARKED = "Written by atcfuse, and replaced as a whole when it writes again.\n"
 EXECUTABLE = ("build.sh",)
 _SHOWN = 5
 
@@ -58,6 +59,7 @@ class Project:
     files: Mapping[str, str | bytes]
     fused: int
     diagnostics: tuple[Diagnostic, ...] = ()
+    kernels: tuple[ProjectKernel, ...] = ()
 
 
 def model_project(
@@ -79,7 +81,9 @@ def model_project(
         return Project({}, 0)
     infer(index)
     nodes = node_kernels(index, specs, soc, precision_mode)
-    return Project(kernel_files(nodes, index.opset, soc, precision_mode, chip), len(nodes), _missing(nodes, soc))
+    files = kernel_files(nodes, index.opset, soc, precision_mode, chip)
+    named = tuple(ProjectKernel(kernel, node.op) for node, kernel in distinct(nodes))
+    return Project(files, len(nodes), _missing(nodes, soc), named)
 
 
 def _missing(nodes: Sequence[NodeKernel], soc: str) -> tuple[Diagnostic, ...]:
@@ -160,7 +164,7 @@ def kernel_files(
     kernels = list(distinct(nodes))
     if not kernels:
         return {}
-    files: dict[str, str | bytes] = {MARKER: "Written by atcfuse, and replaced as a whole when it writes again.\n"}
+    files: dict[str, str | bytes] = {MARKER: _MARKED}
     named = [ProjectKernel(kernel, node.op) for node, kernel in kernels]
     files |= render_project(named, soc, precision_mode, chip)
     for node, kernel in kernels:
@@ -169,3 +173,28 @@ def kernel_files(
             for name, data in vector_files(kernel, node.attributes, opset).items()
         }
     return dict(sorted(files.items()))
+
+
+class SharedProject:
+    """One operator project for several models: the kernels of all of them, each once, with its test.
+
+    `render` makes a project's files of kernels, for the chip and precision that all models share.
+    """
+
+    def __init__(self, render: Callable[[Sequence[ProjectKernel]], Mapping[str, str | bytes]]) -> None:
+        self._render = render
+        self._kernels: dict[str, ProjectKernel] = {}
+        self._tests: dict[str, str | bytes] = {}
+        self.files: Mapping[str, str | bytes] = {}
+
+    def add(self, project: Project) -> None:
+        """Takes a model's kernels in. Raises UsageError (ATF730, ATF735), and changes nothing, where they cannot be
+        told apart from those of the models before."""
+        kernels = {k.kernel.op_type: k for k in project.kernels} | self._kernels
+        if not kernels:
+            return
+        rendered = self._render(list(kernels.values()))
+        self._kernels = kernels
+        self._tests = {p: data for p, data in project.files.items() if p.startswith("tests/")} | self._tests
+        files = {**rendered, **self._tests, MARKER: _MARKED}
+        self.files = dict(sorted(files.items()))

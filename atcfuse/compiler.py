@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse import account, atc
-from atcfuse.decide import Pricer, kept_by_user
+from atcfuse.decide import DEPTH, Pricer, kept_by_user
 from atcfuse.device import Device, load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
+from atcfuse.fold import Folding, fold, replacement
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
@@ -83,6 +84,8 @@ class Findings:
 
     pricer: Pricer | None
 
+    folded: list[tuple[Folding, str]] = field(default_factory=list)
+    unfolded: list[Kept] = field(default_factory=list)
     fusions: list[tuple[Fusion, str]] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     matched: dict[str, int] = field(default_factory=dict)
@@ -158,6 +161,9 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     before = account.before(model, tools, sizes, pricer)
     findings = Findings(pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
+    folded = _folded(model, tools, findings)
+    if folded is not model:
+        model, finders = folded, _finders(folded, tools, heads, pricer)
     for _ in range(MAX_ROUNDS):
         if not _round(model, finders, tools, findings):
             break
@@ -168,6 +174,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         finders = _finders(model, tools, heads, pricer) if again or pricer else []
         if not again:
             break
+    findings.kept += _unfolded(findings)
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
@@ -211,6 +218,68 @@ def _already_fused(before: account.Before) -> list[Diagnostic]:
     return [info("ATF326", f"{before.fused} {nodes} came with the model and stay as they are")]
 
 
+def _folded(model: Model, tools: Toolbox, findings: Findings) -> Model:
+    """The model with the rules of level `constant` applied, again and again while they find something."""
+    heads = Heads(tools.book)
+    ops = {node.op for scope in model.scopes() for node in scope.nodes}
+    rules = [r for r in tools.book.rules if r.rebuilt is not None and _may_begin(r, model.opset, ops, heads)]
+    for _ in range(MAX_ROUNDS if rules else 0):
+        chosen: list[Folding] = []
+        kept: list[Kept] = []
+        for scope in model.scopes():
+            finder = RuleFinder(scope, tools.book, heads)
+            taken: set[int] = set()
+            for rule in rules:
+                _fold_rule(finder, rule, tools, taken, chosen, kept, findings)
+        findings.unfolded = kept
+        if not chosen:
+            break
+        names = Names(model)
+        made = [replacement(folding, names) for folding in chosen]
+        findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]
+        apply(model, [one for one, _ in made], (), names)
+        known = {scope.path: scope.facts for scope in model.scopes()}
+        model = Model(model.proto, model.path)
+        infer(model, known)
+    return model
+
+
+def _may_begin(rule: Rule, opset: int, ops: Set[str], heads: Heads) -> bool:
+    step = rule.step(rule.anchor)
+    begins = None if step is None else heads.of(step.term)
+    return rule.opset[0] <= opset <= rule.opset[1] and (begins is None or not begins.isdisjoint(ops))
+
+
+def _fold_rule(
+    finder: RuleFinder,
+    rule: Rule,
+    tools: Toolbox,
+    taken: set[int],
+    chosen: list[Folding],
+    kept: list[Kept],
+    findings: Findings,
+) -> None:
+    matches, misses = finder.find(rule)
+    kept += [_missed(m) for m in misses]
+    findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(matches)
+    off = tools.why_off(rule)
+    for match in matches:
+        if match.members & taken:  # the next pass finds it again, if it is still there
+            continue
+        ready = off or kept_by_user(match, tools.keep) or fold(match)
+        if isinstance(ready, Refusal):
+            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
+        else:
+            taken |= match.members
+            chosen.append(ready)
+
+
+def _unfolded(findings: Findings) -> list[Kept]:
+    """What rules of level `constant` left, one entry an anchor, but for what a fusion took after all."""
+    taken = {f.match.scope.nodes[i].name for f, _ in findings.fusions for i in f.match.members}
+    return [k for k in _one_each(findings.unfolded, ()) if k.anchor not in taken]
+
+
 def _another_round(kept: Sequence[Kept], model: Model) -> bool:
     """Whether a refusal may have fallen away: only then is another round worth its time."""
     now = {scope.path: scope for scope in model.scopes()}
@@ -229,6 +298,8 @@ def _round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings
     kept: list[Kept] = []
     for finder in finders:
         for rule in tools.book.rules:
+            if rule.rebuilt is not None:
+                continue
             _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
     pricer = findings.pricer
@@ -265,7 +336,9 @@ def _one_rule(
     for match in matches:
         ready = off or _ready(match, tools, found.pricer)
         if isinstance(ready, Refusal):
-            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
+            # A draft takes nothing, so it hides no reason of another rule within it.
+            members = frozenset({match.anchor.index}) if rule.draft else match.members
+            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, members))
         else:
             fusions.append(ready)
 
@@ -275,6 +348,9 @@ def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refu
     kept = kept_by_user(match, tools.keep)
     if kept is not None:
         return kept
+    if match.rule.draft:
+        reason = f"the pattern matches, but {match.rule.name} is a draft: {match.rule.draft}"
+        return Refusal("ATF345", reason, match.anchor.name, len(match.members) + DEPTH)
     fusion = prepare(match, tools.kernels[match.rule.kernel])
     if isinstance(fusion, Refusal) or pricer is None:
         return fusion

@@ -14,7 +14,7 @@ from atcfuse.cost import FusionCost, Policy, decide, fused_cost, fusion_cost
 from atcfuse.cost.model import Side, as_list, unfused_cost
 from atcfuse.device import Device, Range
 from atcfuse.estimate import Kernels, kernel_dict
-from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.traffic import KindsOf, Remembered, Sizes
 from atcfuse.graph.work import NodeWorks, OpWork, transdata_work
 from atcfuse.keep_nodes import KeepNodes
@@ -102,6 +102,17 @@ class Pricer:
         figures = {"gm_bytes_after": side.gm_bytes, "l2_miss_bytes_after": side.ddr_bytes}
         found = {"kernel": name, **kernel_dict(work, self._device), **figures, "time_us_after": as_list(side.time_us)}
         return {**found, "cost": {"after": side.as_dict()}} if stages else found
+
+    def describe_folding(self, match: Match, model: Model, name: str) -> dict[str, Any]:
+        """The costs of a folding as report JSON, where the node that it left is still there."""
+        after = next(((s, n) for s in model.scopes() for n in s.nodes if n.name == name), None)
+        if after is None or match.outputs[0] not in after[1].outputs:
+            return {}
+        scope, node = after
+        left = unfused_cost([self.works(scope)[node.index]], self._device)
+        before = unfused_cost(self._unfused(match.scope, match), self._device, match.outputs)
+        ends = sorted((before.time_us.low - left.time_us.low, before.time_us.high - left.time_us.high))
+        return sides_dict(before, left, Range(*ends), before.tensor_bytes - left.tensor_bytes)
 
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
         if id(fusion) not in self._seen:
@@ -239,11 +250,15 @@ def _pattern(works: Sequence[OpWork], outputs: Sequence[str]) -> _Key:
 
 def cost_dict(cost: FusionCost) -> dict[str, Any]:
     """A fusion's bytes and times as report JSON."""
-    before, after = cost.before, cost.after
+    saved = cost.before.tensor_bytes - cost.after.ddr_bytes
+    return {**sides_dict(cost.before, cost.after, cost.saved_us, saved), "conversions_saved": cost.conversions_saved}
+
+
+def sides_dict(before: Side, after: Side, saved: Range, ddr_bytes_saved: int) -> dict[str, Any]:
+    """Both sides of a change as report JSON."""
     return {
-        "ddr_bytes_saved": before.tensor_bytes - after.ddr_bytes,
-        "conversions_saved": cost.conversions_saved,
-        "time_us_saved": as_list(cost.saved_us),
+        "ddr_bytes_saved": ddr_bytes_saved,
+        "time_us_saved": as_list(saved),
         "time_us_before": as_list(before.time_us),
         "time_us_after": as_list(after.time_us),
         "gm_bytes_before": before.gm_bytes,

@@ -13,6 +13,7 @@ from atcfuse.graph.dialect import to_dialect
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.store import load
 from atcfuse.kernel import DOMAIN
+from atcfuse.match.heads import Heads
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Step, Term
 
@@ -173,6 +174,13 @@ def operators_of(rule: Rule, book: RuleBook) -> frozenset[str]:
     return frozenset(found)
 
 
+def beginnings(rule: Rule, book: RuleBook) -> str:
+    """The operators at which a rule may begin, as text; "" where that may be any."""
+    step = rule.step(rule.anchor)
+    heads = None if step is None else Heads(book).of(step.term)
+    return ", ".join(sorted(heads or ()))
+
+
 def _terms(alternatives: Iterable[Alternative]) -> list[Term]:
     return [t for a in alternatives for t in (a.result, *_step_terms(a.steps))]
 
@@ -185,6 +193,7 @@ __all__ = [
     "SCHEMA",
     "Near",
     "NodeExplanation",
+    "beginnings",
     "explain_model",
     "explain_node",
     "operators_of",

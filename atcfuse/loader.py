@@ -11,17 +11,19 @@ from atcfuse.diagnostics import AtcfuseError, Span, error
 from atcfuse.expr import Expr, dotted, parse
 from atcfuse.kernel import KernelSpec
 from atcfuse.resolve import check_book
-from atcfuse.rule.model import CHIPS, AtcPass, Example, Fragment, Input, Output, Rule, RuleBook
-from atcfuse.rule.terms import Alternative, Choice, Condition, Step, Term, parse_term
+from atcfuse.rule.model import CHIPS, AtcPass, Example, Fragment, Input, Output, Rebuilt, Rule, RuleBook
+from atcfuse.rule.terms import Alternative, Call, Choice, Condition, Ref, Step, Term, parse_term
 from atcfuse.rule.types import ELEMENT_TYPES, TypeSpec, parse_type
 from atcfuse.strict_yaml import Value, read_documents
 
 MAX_FILES = 2000
 
 _RULE_REQUIRED = (
-    "rule", "switch", "summary", "why", "limits", "level", "kernel", "types", "inputs", "pattern", "anchor", "replace",
+    "rule", "switch", "summary", "why", "limits", "level", "types", "inputs", "pattern", "anchor",
 )  # fmt: skip
-_RULE_OPTIONAL = ("opset", "kind", "context", "outputs", "where", "let", "examples")
+_RULE_OPTIONAL = (
+    "opset", "kind", "context", "outputs", "where", "let", "examples", "kernel", "replace", "tensors", "draft",
+)  # fmt: skip
 _ATC_REQUIRED = (
     "atc", "switch", "summary", "limits", "source", "chips", "types", "inputs", "pattern", "anchor", "replace",
 )  # fmt: skip
@@ -37,7 +39,7 @@ def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> Ru
     rules: list[Rule] = []
     fragments: dict[str, Fragment] = {}
     for folder in folders:
-        for path in _files(folder):
+        for path in rule_files(folder):
             for document in read_documents(path, _shown(path, folder)):
                 _document(document, rules, fragments)
     book = RuleBook(tuple(r for r in rules if r.atc is None), fragments, tuple(r for r in rules if r.atc is not None))
@@ -45,7 +47,8 @@ def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> Ru
     return book
 
 
-def _files(folder: Path) -> list[Path]:
+def rule_files(folder: Path) -> list[Path]:
+    """The rule files below a folder, sorted. Raises AtcfuseError where there are none, or too many."""
     hint = "give a folder that holds *.yaml or *.yml rule files"
     if not folder.is_dir():
         raise AtcfuseError(error("ATF200", "not a folder of rules", Span(str(folder)), hint))
@@ -85,11 +88,16 @@ def read_rule(value: Value) -> Rule:
     level = keys["level"].text()
     if level not in _LEVELS:
         raise keys["level"].fail("ATF207", f"unknown level {level!r}", f"one of {', '.join(_LEVELS)}")
-    common = _common(keys, value.span)
+    _check_replacement(value, keys, level)
+    common, made = _common(keys, value.span)
+    call = common.pop("replace")
     return Rule(
         name=_identifier(keys["rule"]), why=keys["why"].text(), level=level,  # type: ignore[arg-type]
-        kernel=keys["kernel"].text(),
+        kernel=keys["kernel"].text() if "kernel" in keys else "",
         context=_steps(keys["context"], set(common["types"])) if "context" in keys else (),
+        replace=call if "kernel" in keys else None, tensors=_let(keys.get("tensors")),
+        rebuilt=_rebuilt(made, call) if call is not None and "kernel" not in keys else None,
+        draft=keys["draft"].text() if "draft" in keys else "",
         **common,
     )  # fmt: skip
 
@@ -101,7 +109,7 @@ def read_atc(value: Value) -> Rule:
     for chip in chips:
         if chip.text() not in CHIPS:
             raise chip.fail("ATF207", f"unknown chip {chip.text()!r}", f"one of {', '.join(CHIPS)}, in quotes")
-    common = _common(keys, value.span)
+    common, _ = _common(keys, value.span)
     operator = dotted(getattr(common["replace"].tree, "func", common["replace"].tree))
     described = AtcPass(
         operator=operator, chips=tuple(c.text() for c in chips), source=keys["source"].text(),
@@ -117,16 +125,16 @@ def _names(value: Value | None) -> tuple[str, ...]:
     return () if value is None else tuple(item.text() for item in value.list())
 
 
-def _common(keys: Mapping[str, Value], span: Span) -> dict[str, Any]:
-    """The fields of a rule that both kinds of documents have."""
+def _common(keys: Mapping[str, Value], span: Span) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields of a rule that both kinds of documents have, and the names that `replace` gives its results."""
     types = {name: _types(v) for name, _, v in keys["types"].items()}
     kind = keys["kind"].text() if "kind" in keys else "GraphFusion"
     if kind not in ("GraphFusion", "UBFusion"):
         raise keys["kind"].fail("ATF207", f"unknown kind {kind!r}", "GraphFusion or UBFusion")
-    made, call = _replace(keys["replace"])
+    made, call = _replace(keys["replace"]) if "replace" in keys else ((), None)
     examples = keys["examples"].fields((), ("fuses", "keeps")) if "examples" in keys else {}
     variables = set(types)
-    return {
+    fields = {
         "switch": _identifier(keys["switch"]),
         "switch_kind": kind,
         "summary": keys["summary"].text(),
@@ -144,6 +152,7 @@ def _common(keys: Mapping[str, Value], span: Span) -> dict[str, Any]:
         "keeps": _examples(examples.get("keeps"), "because"),
         "span": span,
     }
+    return fields, made
 
 
 def read_fragment(value: Value) -> Fragment:
@@ -258,6 +267,35 @@ def _replace(value: Value) -> tuple[tuple[str, ...], Expr]:
         raise value.fail("ATF207", "`replace` holds one line, `out: FusedOp(…)` or `(a, b): FusedOp(…)`")
     names, _, call = pairs[0]
     return tuple(n.strip() for n in names.strip("() ").split(",")), _expression(call)
+
+
+def _check_replacement(value: Value, keys: Mapping[str, Value], level: str) -> None:
+    """What a rule becomes is said in one of three ways: by a kernel, by standard nodes, or not yet."""
+    if "draft" in keys:
+        allowed, needed, hint = {"draft"}, {"outputs"}, "a draft names its outputs and replaces nothing"
+    elif level == "constant" and "kernel" not in keys:
+        allowed, needed, hint = {"replace", "tensors"}, {"replace"}, "it makes a standard node that reads `tensors`"
+    else:
+        allowed, needed, hint = {"kernel", "replace"}, {"kernel", "replace"}, "or write `draft: what is missing`"
+    for name in sorted(needed - keys.keys()):
+        raise value.fail("ATF206", f"the key {name!r} is missing", f"add `{name}: …` here; {hint}")
+    for name in ("kernel", "replace", "tensors", "draft"):
+        if name in keys and name not in allowed:
+            raise keys[name].fail("ATF207", f"`{name}` does not go with the rest of the rule", hint)
+
+
+def _rebuilt(made: tuple[str, ...], call: Expr) -> Rebuilt:
+    """`y: Conv(x, weight, bias, like=c)`."""
+    term = parse_term(call.text, call.span)
+    hint = "write it like `y: Conv(x, weight, bias, like=c)`"
+    if not isinstance(term, Call) or not term.is_operator or len(made) != 1:
+        raise AtcfuseError(error("ATF215", "`replace` must make one standard node", call.span, hint))
+    names = [a.name if isinstance(a, Ref) else "" for a in term.args]
+    like = dict(term.keywords).get("like")
+    if "" in names or len(term.keywords) != 1 or not isinstance(like, Ref):
+        what = "the node takes names of values and tensors, and `like=` a step whose attributes it keeps"
+        raise AtcfuseError(error("ATF215", what, call.span, hint))
+    return Rebuilt(made[0], term.op, tuple(names), like.name, call.span)
 
 
 def _outputs(value: Value | None, made: tuple[str, ...]) -> tuple[Output, ...]:

@@ -27,7 +27,7 @@ class Options:
     it under `precision_mode`, and where that pays: by `min_saving_us` or more, within `occupancy` of L1 and UB (None
     takes the SoC file's figures), with attention tiles of a `tile_level`, with the operators `keep_fp32` computed in
     float32; rules in `forced` need not pay. `keep_nodes` are names, patterns of names and files, see
-    `keep_nodes.parse_keep_nodes`.
+    `keep_nodes.parse_keep_nodes`. `kernel_cache` is a folder in which rendered kernels are kept for later runs.
     """
 
     switch_file: Path | None = None
@@ -45,6 +45,7 @@ class Options:
     keep_fp32: frozenset[str] = frozenset()
     forced: frozenset[str] = frozenset()
     keep_nodes: tuple[str, ...] = ()
+    kernel_cache: Path | None = None
 
 
 def with_environment(options: Options, environment: Mapping[str, str] | None = None) -> Options:

@@ -268,10 +268,23 @@ def _projected(of: Signature, inputs: Arrays, rows: Array) -> Array:
     return result * inputs.get("gain", np.array(1.0)) + inputs.get("residual", np.array(0.0))
 
 
+def _group_norm_silu(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    x = inputs["x"]
+    count = of.integer("num_groups")
+    groups = x.reshape(x.shape[0], count, math.prod(x.shape[1:]) // count)
+    centred = groups - groups.mean(axis=-1, keepdims=True)
+    unit = centred / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + of.number("epsilon"))
+    each = (1, x.shape[1], *(1,) * (x.ndim - 2))
+    y = unit.reshape(x.shape) * inputs.get("gamma", np.ones(x.shape[1])).reshape(each)
+    y = y + inputs.get("beta", np.zeros(x.shape[1])).reshape(each)
+    return {"y": y / (1 + np.exp(-y)) if of.integer("silu") else y}
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
     "ffn": _ffn,
     "layer_norm_ffn": _layer_norm_ffn,
+    "group_norm_silu": _group_norm_silu,
     "layer_norm_qkv": _layer_norm_qkv,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
     "rotary_embedding": _rotary_embedding,

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from atcfuse.diagnostics import AtcfuseError, Span, did_you_mean, error
 from atcfuse.expr import Expr, dotted
 from atcfuse.kernel import KernelSpec
-from atcfuse.rule.model import AtcPass, Fragment, Rule, RuleBook
+from atcfuse.rule.model import AtcPass, Fragment, Rebuilt, Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Ref, Step, Term, subterms
-from atcfuse.rule.vocabulary import COMBINATORS, FUNCTIONS
+from atcfuse.rule.vocabulary import COMBINATORS, FUNCTIONS, TENSOR_FUNCTIONS
 
 
 def check_book(book: RuleBook, kernels: Mapping[str, KernelSpec]) -> None:
@@ -47,30 +47,50 @@ def _rule(rule: Rule, book: RuleBook, kernels: Mapping[str, KernelSpec]) -> None
         raise _error("ATF210", what, rule.span, _near(rule.anchor, steps))
     for output in rule.outputs:
         if output.step not in steps:
-            raise _error("ATF210", f"the output {output.name!r} is no step of the pattern", rule.replace.span)
+            made = rule.replace or rule.rebuilt or rule
+            raise _error("ATF210", f"the output {output.name!r} is no step of the pattern", made.span)
     for _, expr in rule.let:
         _calls(expr)
     for condition in rule.where:
         _calls(condition.test)
     bound = steps | set(rule.inputs) | _captured(rule.steps) | {name for name, _ in rule.let}
-    if rule.atc is None:
-        _replacement(rule, bound, kernels)
-    else:
+    if rule.atc is not None:
         _described(rule, rule.atc, bound, book)
+    elif rule.replace is not None:
+        _replacement(rule, rule.replace, bound, kernels)
+    elif rule.rebuilt is not None:
+        _rebuilt(rule, rule.rebuilt, bound, steps)
 
 
 def _described(rule: Rule, described: AtcPass, bound: set[str], book: RuleBook) -> None:
     """A rule about a pass of ATC: its call names an operator of GE, which nothing here declares."""
-    if not isinstance(rule.replace.tree, ast.Call):
-        raise _error("ATF215", "`replace` must call the GE operator that the pass makes", rule.replace.span)
+    call = rule.replace
+    if call is None or not isinstance(call.tree, ast.Call):
+        raise _error("ATF215", "`replace` must call the GE operator that the pass makes", rule.span)
     others = [r.name for r in book.atc]
     for name in (*described.after, *described.joins):
         if name not in others:
             what = f"{name!r} is no rule about a pass of ATC"
             raise _error("ATF210", what, rule.span, _near(name, others))
-    for name in sorted(rule.replace.names() - bound - {"inf"}):
-        raise _error("ATF210", f"unknown name {name!r} in `replace`", rule.replace.span, _near(name, bound))
-    _calls(rule.replace, {described.operator})
+    for name in sorted(call.names() - bound - {"inf"}):
+        raise _error("ATF210", f"unknown name {name!r} in `replace`", call.span, _near(name, bound))
+    _calls(call, {described.operator})
+
+
+def _rebuilt(rule: Rule, node: Rebuilt, bound: set[str], steps: set[str]) -> None:
+    known = {*bound, *rule.types}
+    for name, expr in rule.tensors:
+        for unknown in sorted(expr.names() - known):
+            raise _error("ATF210", f"unknown name {unknown!r} in `tensors`", expr.span, _near(unknown, known))
+        for function in sorted(expr.calls() - TENSOR_FUNCTIONS):
+            what = f"there is no function {function!r} of tensors"
+            raise _error("ATF209", what, expr.span, _near(function, TENSOR_FUNCTIONS))
+        known.add(name)
+    for name in node.inputs:
+        if name not in known:
+            raise _error("ATF210", f"unknown name {name!r} in `replace`", node.span, _near(name, known))
+    if node.like not in steps:
+        raise _error("ATF210", f"{node.like!r} is no step of the pattern", node.span, _near(node.like, steps))
 
 
 def _captured(steps: Iterable[Step]) -> set[str]:
@@ -86,29 +106,29 @@ def _captured(steps: Iterable[Step]) -> set[str]:
     return found
 
 
-def _replacement(rule: Rule, bound: set[str], kernels: Mapping[str, KernelSpec]) -> None:
+def _replacement(rule: Rule, replace: Expr, bound: set[str], kernels: Mapping[str, KernelSpec]) -> None:
     spec = kernels.get(rule.kernel)
     if spec is None:
         raise _error("ATF218", f"there is no kernel {rule.kernel!r}", rule.span, _near(rule.kernel, kernels))
-    call = rule.replace.tree
+    call = replace.tree
     if not isinstance(call, ast.Call) or dotted(call.func) != spec.op:
         what = f"`replace` must make {spec.op}, which the kernel {spec.name} implements"
-        raise _error("ATF215", what, rule.replace.span)
+        raise _error("ATF215", what, replace.span)
     if len(call.args) > len(spec.inputs):
-        raise _error("ATF215", f"{spec.op} has {len(spec.inputs)} inputs, not {len(call.args)}", rule.replace.span)
+        raise _error("ATF215", f"{spec.op} has {len(spec.inputs)} inputs, not {len(call.args)}", replace.span)
     given = {k.arg for k in call.keywords if k.arg}
     known = {a.name for a in spec.attributes}
     for name in sorted(given - known):
-        raise _error("ATF215", f"{spec.op} has no attribute {name!r}", rule.replace.span, _near(name, known))
+        raise _error("ATF215", f"{spec.op} has no attribute {name!r}", replace.span, _near(name, known))
     for attribute in spec.attributes:
         if attribute.default is None and attribute.name not in given:
-            raise _error("ATF215", f"{spec.op} needs the attribute {attribute.name!r}", rule.replace.span)
+            raise _error("ATF215", f"{spec.op} needs the attribute {attribute.name!r}", replace.span)
     if len(rule.outputs) > len(spec.outputs):
-        raise _error("ATF215", f"{spec.op} has {len(spec.outputs)} outputs", rule.replace.span)
+        raise _error("ATF215", f"{spec.op} has {len(spec.outputs)} outputs", replace.span)
     layouts = {a.name for a in spec.attributes} if _has_strided(rule.steps) else set()
-    for name in sorted(rule.replace.names() - bound - layouts - {"inf"}):
-        raise _error("ATF210", f"unknown name {name!r} in `replace`", rule.replace.span, _near(name, bound))
-    _calls(rule.replace, {spec.op})
+    for name in sorted(replace.names() - bound - layouts - {"inf"}):
+        raise _error("ATF210", f"unknown name {name!r} in `replace`", replace.span, _near(name, bound))
+    _calls(replace, {spec.op})
 
 
 def _has_strided(steps: Iterable[Step]) -> bool:

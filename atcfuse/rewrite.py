@@ -42,13 +42,15 @@ class Fusion:
 
 def prepare(match: Match, spec: KernelSpec) -> Fusion | Refusal:
     """The fusion that a match asks for, or why its kernel cannot do it."""
-    call = match.rule.replace.tree
+    replace = match.rule.replace
+    assert replace is not None  # drafts and rules of level constant are dealt with before
+    call = replace.tree
     assert isinstance(call, ast.Call)  # the loader has checked it
     names = {"inf": float("inf"), **match.env}
     functions = functions_for(match.scope)
 
     def value(tree: ast.expr) -> Any:
-        expr = Expr(match.rule.replace.text, tree, match.rule.replace.span)
+        expr = Expr(replace.text, tree, replace.span)
         return evaluate(expr, _Bound(names), functions)
 
     inputs = [value(a) for a in call.args]

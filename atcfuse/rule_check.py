@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atcfuse.diagnostics import AtcfuseError, Diagnostic
 from atcfuse.kernel import KernelSpec
-from atcfuse.loader import load_rules, read_atc, read_fragment, read_rule
+from atcfuse.loader import load_rules, read_atc, read_fragment, read_rule, rule_files
 from atcfuse.resolve import check_book
 from atcfuse.rule.model import Fragment, Rule, RuleBook
 from atcfuse.strict_yaml import read_documents
@@ -23,7 +23,7 @@ def rule_mistakes(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) ->
     rules: list[Rule] = []
     fragments: dict[str, Fragment] = {}
     for folder in folders:
-        for path in sorted(p for p in folder.rglob("*.yaml") if p.is_file()):
+        for path in rule_files(folder):
             _collect(path, f"{folder.name}/{path.relative_to(folder).as_posix()}", rules, fragments, found)
     described = tuple(rule for rule in rules if rule.atc is not None)
     for rule in rules if not found else ():

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 BATCH, QUERIES, KEYS = 2, 5, 19
 ROWS, HIDDEN, COLUMNS = (2, 3), 64, 40
 INNER = 96
+SPATIAL = (4, 8)
 Shape = tuple[int, ...]
 
 
@@ -117,6 +118,11 @@ def _attention_shapes(signature: Signature) -> dict[str, Shape]:
     return {**shapes, "bias": (1, 1, queries, keys), "mask": (batch, 1, 1, keys)}
 
 
+def _group_norm_shapes(signature: Signature) -> dict[str, Shape]:
+    channels = signature.integer("num_channels")
+    return {"x": (BATCH, channels, *SPATIAL), "gamma": (channels,), "beta": (channels,)}
+
+
 def _norm_shapes(signature: Signature) -> dict[str, Shape]:
     rows = (*ROWS, HIDDEN)
     shapes: dict[str, Shape] = {"x": rows, "x1": rows, "x2": rows, "x3": rows, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
@@ -171,6 +177,7 @@ _SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
     "attention": _attention_shapes,
     **dict.fromkeys(("layer_norm_qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _norm_shapes),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn_shapes),
+    "group_norm_silu": _group_norm_shapes,
     **dict.fromkeys(("linear", "layer_norm_linear"), _linear_shapes),
     "rotary_embedding": _rotary_shapes,
     "scale_mask_softmax": _softmax_shapes,

@@ -33,7 +33,7 @@ def command(subject: str, node: str | None, rule: str | None, style: str, **give
         console.out(_page(subject.upper()))
         return 0
     from atcfuse.cli import describe
-    from atcfuse.explain import explain_model, explain_node
+    from atcfuse.explain import beginnings, explain_model, explain_node
 
     path, tools = Path(subject), _tools(rule, given)
     document = explain_model(path, tools) if node is None else explain_node(path, node, tools).as_dict()
@@ -44,6 +44,9 @@ def command(subject: str, node: str | None, rule: str | None, style: str, **give
     else:
         render = describe.kept_text if node is None else describe.node_text
         console.out(render(document, console.width(), console.colored(sys.stdout)))
+        if rule is not None and node is None and not document["fusions"] and not document["kept"]:
+            found = beginnings(tools.book.rules[0], tools.book)
+            console.out(f"  nowhere in this model is what {rule} begins at{f': {found}' if found else ''}")
     return 0
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from atcfuse.cli import console
-from atcfuse.diagnostics import UsageError, did_you_mean, error
+from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info
 
 if TYPE_CHECKING:
+    from atcfuse.kernel import KernelSpec
     from atcfuse.rule.model import Rule, RuleBook
 
 _FOLDERS = click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
@@ -27,7 +29,7 @@ def command() -> None:
 def list_rules(rules: tuple[Path, ...]) -> int:
     """List every rule with its switch, level, kernel and summary; then those that describe ATC's own passes."""
     book = _book(rules)
-    rows = [(rule.name, rule.switch, rule.level, rule.kernel, rule.summary) for rule in book.rules]
+    rows = [(rule.name, rule.switch, rule.level, _maker(rule), rule.summary) for rule in book.rules]
     console.out(console.table(("rule", "switch", "level", "kernel", "summary"), rows))
     described = [(r.name, r.switch, ",".join(r.atc.chips), r.atc.operator, r.summary) for r in book.atc if r.atc]
     if described:
@@ -61,6 +63,7 @@ def check_rules(rules: tuple[Path, ...]) -> int:
     if found:
         return 1
     book = _book(rules)
+    console.show([_draft(rule) for rule in book.rules if rule.draft])
     passes = f"{len(book.atc)} rules about ATC's passes"
     console.out(f"{len(book.rules)} rules, {passes} and {len(book.fragments)} fragments, no mistakes")
     return 0
@@ -85,6 +88,71 @@ def test_rules(names: tuple[str, ...], rules: tuple[Path, ...]) -> int:
     failed = sum(not result.ok for result in results)
     console.out(f"{len(results)} examples, {failed} failed" if failed else f"{len(results)} examples, all right")
     return 1 if failed else 0
+
+
+@command.command("new")
+@click.argument("name")
+@click.option("--from", "model", type=console.FILE, required=True, help="The model that has an example of the region.")
+@click.option("--nodes", required=True, metavar="NAME,…", help="Its nodes, * and ? for many; or values that they make.")
+@click.option("-o", "--output", type=console.FILE, metavar="FILE|DIR", help="The rule file.  [default: NAME.yaml]")
+@click.option("--kernel", metavar="KERNEL", help="A kernel to describe in the draft.")
+@_FOLDERS
+def new_rule(
+    name: str, model: Path, nodes: str, output: Path | None, kernel: str | None, rules: tuple[Path, ...]
+) -> int:
+    """Write a draft of the rule NAME from a region of a model: pattern, dims as letters, a small example.
+
+    The draft passes `atcfuse rules check` and `atcfuse rules test`, and `atcfuse explain` shows where it matches. It
+    replaces nothing until you write `kernel` and `replace` into it.
+    """
+    from atcfuse.api import settled
+    from atcfuse.compiler import toolbox
+    from atcfuse.files import Transaction
+    from atcfuse.options import Options
+    from atcfuse.skeleton import new_rule as made_from
+
+    if not re.fullmatch(r"[A-Za-z_]\w{0,79}", name):
+        hint = "letters, digits and _, beginning with a letter"
+        raise UsageError(error("ATF177", f"{name!r} cannot be the name of a rule", hint=hint))
+    target = _target(name, output)
+    tools = toolbox(settled(Options(rules=rules), {}))
+    names = [n for n in (part.strip() for part in nodes.split(",")) if n]
+    spec = None if kernel is None else _kernel(kernel, tools.kernels)
+    skeleton = made_from(name, model, names, tools, spec)
+    with Transaction([model]) as transaction:
+        stream = transaction.stage(target, parents=True)
+        stream.write_text(skeleton.text, encoding="utf-8")
+    console.show(skeleton.diagnostics)
+    places = "1 place" if skeleton.places == 1 else f"{skeleton.places} places"
+    console.out(f"{target}: a draft that matches {places} in {model.name}")
+    return 0
+
+
+def _target(name: str, output: Path | None) -> Path:
+    """The file to write; a rule that is there already is not overwritten."""
+    target = Path(f"{name}.yaml") if output is None else output
+    if target.suffix not in (".yaml", ".yml"):
+        target = target / f"{name}.yaml"
+    if target.exists():
+        raise UsageError(error("ATF178", f"{target} exists", hint="choose another output with -o, or remove it first"))
+    return target
+
+
+def _kernel(name: str, kernels: Mapping[str, KernelSpec]) -> KernelSpec:
+    if name not in kernels:
+        hint = did_you_mean(name, kernels) or "`atcfuse kernels list` shows them"
+        raise UsageError(error("ATF135", f"there is no kernel {name!r}", hint=hint))
+    return kernels[name]
+
+
+def _draft(rule: Rule) -> Diagnostic:
+    message = f"{rule.name} is a draft: it tells where it matches and replaces nothing; missing: {rule.draft}"
+    hint = "write `kernel` and `replace` instead of `draft`; `atcfuse kernels list` shows the kernels"
+    return info("ATF223", message, rule.span, hint)
+
+
+def _maker(rule: Rule) -> str:
+    return rule.kernel or ("(draft)" if rule.draft else "(standard operators)")
 
 
 def _book(folders: Sequence[Path]) -> RuleBook:

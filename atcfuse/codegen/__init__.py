@@ -22,6 +22,7 @@ The kernel function takes every input of kernel.yaml in that order (null where a
 workspace and tiling.
 """
 
+from atcfuse.codegen.cache import KernelCache, kernel_cache
 from atcfuse.codegen.chips import Support, status_of, support_of
 from atcfuse.codegen.names import kernel_function
 from atcfuse.codegen.node import FusedNode, fused_node
@@ -31,9 +32,11 @@ from atcfuse.codegen.signature import Signature
 __all__ = [
     "FusedNode",
     "GeneratedKernel",
+    "KernelCache",
     "Signature",
     "Support",
     "fused_node",
+    "kernel_cache",
     "kernel_function",
     "output_names",
     "predict",

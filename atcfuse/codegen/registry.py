@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, ffn, layer_norm_qkv, linear, rotary_embedding, row_norm, scale_mask_softmax
+from atcfuse.codegen import (
+    attention,
+    ffn,
+    group_norm_silu,
+    layer_norm_qkv,
+    linear,
+    rotary_embedding,
+    row_norm,
+    scale_mask_softmax,
+)
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -50,6 +59,7 @@ GENERATORS: Mapping[str, Generator] = {
     "ffn": _FFN,
     "layer_norm_ffn": _FFN,
     "attention": Generator(attention.figures, attention.ELEMENTS, attention.values, attention.refusal),
+    "group_norm_silu": Generator(group_norm_silu.figures, group_norm_silu.ELEMENTS, refusal=group_norm_silu.refusal),
     "layer_norm_qkv": Generator(
         layer_norm_qkv.figures,
         layer_norm_qkv.ELEMENTS,

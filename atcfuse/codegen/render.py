@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atcfuse.codegen.cache import Rendered, cached
 from atcfuse.codegen.literals import c_float
 from atcfuse.codegen.names import content_letters, kernel_function, op_type_stem
 from atcfuse.codegen.registry import GENERATORS, Figures, Shapes
@@ -57,12 +58,16 @@ def render_kernel(
         hint = "keep the node unfused for this chip: atcfuse does so by itself"
         raise AtcfuseError(error("ATF704", f"no kernel can be generated for {spec.op}: {refusal}", hint=hint))
     signature = Signature.of(spec, attributes, dtypes, family_of(soc) or "")
+    op_type, function, files = cached(signature, lambda: _rendered(signature))
+    return GeneratedKernel(op_type, function, signature, files)
+
+
+def _rendered(signature: Signature) -> Rendered:
+    spec = signature.spec
     stem = op_type_stem(spec.op)
     common = _common_files(spec.folder.parent / COMMON)
     op_type = stem + content_letters({**common, **_render(signature, stem)})
-    function = kernel_function(op_type)
-    files = {**common, **_render(signature, op_type)}
-    return GeneratedKernel(op_type, function, signature, files)
+    return op_type, kernel_function(op_type), {**common, **_render(signature, op_type)}
 
 
 def predict(kernel: GeneratedKernel, shapes: Shapes, platform: Platform) -> Figures | str:

@@ -58,6 +58,20 @@ def constant(scope: Scope, name: str) -> np.ndarray | None:
     return None if fact is None else _known(fact)
 
 
+def full_constant(scope: Scope, name: str) -> np.ndarray | None:
+    """`constant` of any size: the bytes of an external tensor are read however many they are."""
+    tensor = constant_tensor(scope, name)
+    return constant(scope, name) if tensor is None else read_tensor(tensor, scope.model, None)
+
+
+def constant_tensor(scope: Scope, name: str) -> TensorProto | None:
+    """The tensor of an initializer or Constant node visible in `scope`, no-ops looked through."""
+    defining, root = _definition(scope, name)
+    if defining is None:
+        return None
+    return defining.initializers.get(root) or _constant_tensor(defining, root)
+
+
 def scalar(scope: Scope, name: str) -> float | None:
     """The one number of a one-element or uniform constant visible in `scope`, or None."""
     fact = scope.fact(name)
@@ -78,13 +92,16 @@ def is_uniform(array: np.ndarray) -> bool:
     return raw == raw[: array.itemsize] * array.size
 
 
-def read_tensor(tensor: TensorProto, model: Model) -> np.ndarray | None:
-    """The values of a tensor, or None where they are not numbers, malformed, missing, or external and not tiny."""
+def read_tensor(tensor: TensorProto, model: Model, limit: int | None = MAX_EXTERNAL_BYTES) -> np.ndarray | None:
+    """The values of a tensor, or None where they are not numbers, malformed, missing, or external and not tiny.
+
+    `limit` is the size in bytes up to which an external one is read, None for any.
+    """
     dtype = NUMPY_TYPES.get(tensor.data_type)
     if tensor.data_type in UNREAD or any(d < 0 for d in tensor.dims):
         return None
     if tensor.data_location == TensorProto.EXTERNAL:
-        raw = _external_bytes(tensor, model)
+        raw = _external_bytes(tensor, model, limit)
         if raw is None or dtype is None:
             return None
         return _from_bytes(raw, dtype, tuple(tensor.dims))
@@ -159,7 +176,7 @@ def _from_bytes(raw: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarr
     return np.frombuffer(raw, dtype).reshape(shape)
 
 
-def _external_bytes(tensor: TensorProto, model: Model) -> bytes | None:
+def _external_bytes(tensor: TensorProto, model: Model, limit: int | None) -> bytes | None:
     keys = {entry.key: entry.value for entry in tensor.external_data}
     path = _inside_model_folder(keys.get("location", ""), model.path)
     offset, length = keys.get("offset", "0"), keys.get("length", "")
@@ -170,7 +187,7 @@ def _external_bytes(tensor: TensorProto, model: Model) -> bytes | None:
         if length
         else math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     )
-    if wanted > MAX_EXTERNAL_BYTES or not path.is_file():
+    if (limit is not None and wanted > limit) or not path.is_file():
         return None
     try:
         with path.open("rb") as file:

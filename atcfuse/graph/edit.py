@@ -14,6 +14,9 @@ from onnx import helper, numpy_helper
 
 from atcfuse.graph.index import Model, Node, Scope
 
+FREE_INITIALIZERS = 4
+"""The IR version from which on an initializer need not be a graph input as well, and one that is may be overridden."""
+
 
 @dataclass(frozen=True)
 class NewNode:
@@ -35,12 +38,16 @@ class NewNode:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A set of nodes of one scope and what takes its place; `rewrites` replaces single other nodes."""
+    """A set of nodes of one scope and what takes its place; `rewrites` replaces single other nodes.
+
+    `tensors` become initializers of the scope's graph.
+    """
 
     scope: Scope
     members: frozenset[int]
     made: tuple[NewNode, ...]
     rewrites: Mapping[int, tuple[NewNode, ...]] = field(default_factory=dict)
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class Names:
@@ -105,11 +112,21 @@ def _rebuild(scope: Scope, replacements: Sequence[Replacement], names: Names) ->
     del graph.node[:]
     graph.node.extend(ordered)
     graph.initializer.extend(constants.tensors)
+    for replacement in replacements:
+        _add_tensors(scope, replacement.tensors)
     kept_info = [v for v in graph.value_info if v.name not in gone]
     if len(kept_info) != len(graph.value_info):
         del graph.value_info[:]
         graph.value_info.extend(kept_info)
     return {name for i in removed | dead for name in _reads(scope, scope.nodes[i])}
+
+
+def _add_tensors(scope: Scope, tensors: Mapping[str, np.ndarray]) -> None:
+    for name, array in tensors.items():
+        tensor = numpy_helper.from_array(array, name)
+        scope.graph.initializer.append(tensor)
+        if scope.model.proto.ir_version < FREE_INITIALIZERS:
+            scope.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
 
 
 def _reads(scope: Scope, node: Node) -> set[str]:
@@ -256,9 +273,19 @@ def _drop_initializers(model: Model, candidates: set[str]) -> None:
     unused = candidates - used
     for graph in graphs:
         inputs = {i.name for i in graph.input}
+        if model.proto.ir_version < FREE_INITIALIZERS:
+            inputs -= _drop_inputs(graph, unused & {t.name for t in graph.initializer})
         kept = [t for t in graph.initializer if t.name not in unused or t.name in inputs]
         if len(kept) != len(graph.initializer):
             _keep_only(graph, {t.name for t in kept})
+
+
+def _drop_inputs(graph: onnx.GraphProto, unused: set[str]) -> set[str]:
+    """Takes initializers that nobody reads off the inputs, where an old IR version lists them there."""
+    for at in range(len(graph.input) - 1, -1, -1):
+        if graph.input[at].name in unused:
+            del graph.input[at]
+    return unused
 
 
 def _keep_only(graph: onnx.GraphProto, kept: set[str]) -> None:

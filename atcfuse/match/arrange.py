@@ -78,7 +78,7 @@ def _without_shared_noops(scope: Scope, members: frozenset[int]) -> frozenset[in
 
 def _needed(scope: Scope, rule: Rule, state: State) -> frozenset[str]:
     """The values that the fused node may read: all that no member makes, and the inputs that `replace` names."""
-    called = rule.replace.argument_names
+    called = _called(rule)
     found: set[str] = set()
     for bound_name, bound in state.env.items():
         for item in bound if isinstance(bound, list) else (bound,):
@@ -87,6 +87,13 @@ def _needed(scope: Scope, rule: Rule, state: State) -> frozenset[str]:
             if name and (bound_name in called or node is None or node.index not in state.members):
                 found.add(str(name))
     return frozenset(found)
+
+
+def _called(rule: Rule) -> frozenset[str]:
+    """Names of values that the replacement reads."""
+    if rule.rebuilt is not None:
+        return frozenset(rule.rebuilt.inputs) & frozenset(rule.inputs)
+    return frozenset() if rule.replace is None else rule.replace.argument_names
 
 
 def _outputs(scope: Scope, rule: Rule, state: State) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ FORWARD_DEPTH = 12
 FORWARD_VALUES = 256
 NEAR = 4
 """So many nodes of a fragment in their place are no coincidence."""
+FAR = 2
+"""So many nodes matched from a value that might be the rule's other output are no coincidence either."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,16 @@ class RuleFinder:
         A branch is told by its first own node; it shares nothing but views and no-ops with what is matched already, and
         only branches behind `after` in node order are given.
         """
-        return self._matched_at(self._candidates(step, frame, state), step, state, frame, after)
+        outer, self.matcher.best = self.matcher.best, None
+        try:
+            found = self._matched_at(self._candidates(step, frame, state), step, state, frame, after)
+        finally:
+            inner, self.matcher.best = self.matcher.best, outer
+        if inner is not None:
+            # What came far is no coincidence: its reason then tells more than that nothing was found.
+            depth = inner.depth + (len(state.members) if inner.depth >= FAR else 0)
+            self.matcher.refuse(inner.code, inner.reason, inner.where, depth)
+        return found
 
     def _matched_at(
         self, candidates: Iterable[str], step: Step, state: State, frame: Frame, after: int

@@ -70,6 +70,7 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "stored": lambda value, exact, like: _close(value, exact, _STORAGE.get(_dtype(scope, like), 1e-6)),
         "leading": lambda value: shape(value)[:-1],
         "made_by": lambda value: _made_by(scope, value),
+        "single_output": lambda value: _single_output(scope, value),
         "read_outside": lambda value: scope.is_output(_value(value)),
         "causal": causal,
         "is_uniform_along": lambda value, axis: _uniform_along(scope, value, axis),
@@ -112,6 +113,12 @@ def _repeats_in(part: list[Dim], whole: list[Dim]) -> bool | None:
 def _made_by(scope: Scope, value: Any) -> str:
     node = scope.producer(_value(value))
     return node.op if node else ""
+
+
+def _single_output(scope: Scope, value: Any) -> bool:
+    """Whether the node that makes the value makes nothing else."""
+    node = scope.producer(_value(value))
+    return node is not None and not any(node.outputs[1:])
 
 
 def _dtype(scope: Scope, value: Any) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from atcfuse.expr import Expr, equal, evaluate
+from atcfuse.graph.constants import constant_tensor
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.index import Scope
 from atcfuse.match.values import Refusal
@@ -44,7 +45,7 @@ def is_known(scope: Scope, value: str, fact: Fact) -> bool:
         fact.array is not None
         or isinstance(fact.splat, (int, float))
         or (fact.elements is not None and all(isinstance(e, int) for e in fact.elements))
-        or scope.tensor(value) is not None
+        or constant_tensor(scope, value) is not None
     )
 
 

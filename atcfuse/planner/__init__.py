@@ -7,6 +7,7 @@ One module a kernel.
 
 from atcfuse.planner.attention import plan_attention
 from atcfuse.planner.ffn import plan_ffn
+from atcfuse.planner.group_norm_silu import plan_group_norm_silu
 from atcfuse.planner.linear import plan_linear
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
@@ -23,6 +24,7 @@ __all__ = [
     "plan_attention",
     "plan_ffn",
     "plan_linear",
+    "plan_group_norm_silu",
     "plan_norm",
     "plan_product",
     "plan_rotary",

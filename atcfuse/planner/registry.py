@@ -10,13 +10,14 @@ from atcfuse.device import Device
 from atcfuse.match.values import Refusal
 from atcfuse.planner.attention import plan_attention
 from atcfuse.planner.ffn import plan_ffn
+from atcfuse.planner.group_norm_silu import plan_group_norm_silu
 from atcfuse.planner.linear import plan_linear
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.rotary import plan_rotary
 from atcfuse.planner.row_norm import plan_row_norm
 from atcfuse.planner.softmax import plan_softmax
 from atcfuse.planner.work import KernelWork
-from atcfuse.tiling import ffn, layer_norm_qkv, linear, row_norm
+from atcfuse.tiling import ffn, group_norm_silu, layer_norm_qkv, linear, row_norm
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of a launch's inputs by operand name."""
@@ -41,6 +42,11 @@ def _ffn(signature: Signature, shapes: Shapes, device: Device, occupancy: float)
     return plan_ffn(ffn.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
+def _group_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    problem = group_norm_silu.problem_of(signature.attributes, signature.dtypes, shapes, signature.family)
+    return plan_group_norm_silu(problem, device, occupancy)
+
+
 def _linear(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
     return plan_linear(linear.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
@@ -58,6 +64,7 @@ PLANNERS: Mapping[str, Planner] = {
     "layer_norm_qkv": _norm,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn),
+    "group_norm_silu": _group_norm,
     **dict.fromkeys(("linear", "layer_norm_linear"), _linear),
     "rotary_embedding": _rotary,
     "scale_mask_softmax": _softmax,

@@ -71,12 +71,10 @@ def _rule() -> Schema:
         "why": _text("what the fusion saves"),
         "limits": _text("what it does not cover"),
         "level": {"enum": ["constant", "elementwise", "pattern", "graph"], "description": "breaks ties"},
-        "kernel": _text("the folder under kernels/ that implements the fused operator"),
         "types": _map(elements, "type variables and the element types that they may be"),
         "inputs": _ref("inputs"),
         "pattern": _ref("steps"),
         "anchor": _text("the step that matching starts from"),
-        "replace": {**_map(_text("FusedOp(inputs, attribute=expression)"), "outputs: call"), "maxProperties": 1},
     }
     optional = {
         "opset": {**_text("8+ or 8-18"), "pattern": r"^\d+(\+|-\d+)$"},
@@ -86,8 +84,20 @@ def _rule() -> Schema:
         "where": _ref("reasons"),
         "let": _ref("let"),
         "examples": _ref("examples"),
+        "kernel": _text("the folder under kernels/ that implements the fused operator; not with level constant"),
+        "replace": {
+            **_map(_text("FusedOp(inputs, attribute=expression), or Conv(x, tensor, like=step)"), "outputs: call"),
+            "maxProperties": 1,
+        },
+        "tensors": _map(_ref("expression"), "level constant: new constant tensors, computed in float64, in order"),
+        "draft": _text("what is missing; the rule tells where it matches and replaces nothing"),
     }
-    return _object(required, optional, "One fusion.")
+    becomes = [
+        {"required": ["kernel", "replace"]},
+        {"required": ["replace"], "properties": {"level": {"enum": ["constant"]}}},
+        {"required": ["draft", "outputs"]},
+    ]
+    return {**_object(required, optional, "One fusion."), "anyOf": becomes}
 
 
 def _atc() -> Schema:

@@ -83,11 +83,27 @@ class AtcPass:
 
 
 @dataclass(frozen=True)
+class Rebuilt:
+    """A standard node that a rule of level `constant` makes: `like` names the step whose attributes it keeps.
+
+    Inputs name values of the match or `tensors` of the rule.
+    """
+
+    output: str
+    op: str
+    inputs: tuple[str, ...]
+    like: str
+    span: Span
+
+
+@dataclass(frozen=True)
 class Rule:
     """One fusion. `replace` is the call that makes the fused node for the listed outputs.
 
     `anchor` names the step that matching starts from: wherever it occurs, the rule either matches or says why not.
-    A rule with `atc` describes a pass of ATC: it has no kernel and is never applied.
+    A rule with `atc` describes a pass of ATC: it has no kernel and is never applied. A rule of level `constant` has no
+    kernel and no `replace`, but `rebuilt`, a standard node that reads new `tensors`. A `draft` (the text says what is
+    missing) has none of them: it tells where it matches and replaces nothing.
     """
 
     name: str
@@ -106,11 +122,14 @@ class Rule:
     outputs: tuple[Output, ...]
     where: tuple[Condition, ...]
     let: tuple[tuple[str, Expr], ...]
-    replace: Expr
+    replace: Expr | None
     anchor: str
     fuses: tuple[Example, ...]
     keeps: tuple[Example, ...]
     span: Span
+    tensors: tuple[tuple[str, Expr], ...] = ()
+    rebuilt: Rebuilt | None = None
+    draft: str = ""
     atc: AtcPass | None = None
 
     def step(self, name: str) -> Step | None:

@@ -5,7 +5,10 @@ COMBINATORS = frozenset({"strided", "merged", "same", "view", "part", "optional"
 
 FUNCTIONS = frozenset({
     "scalar", "is_number", "shape", "rank", "dim", "size", "dtype", "aligned", "same_shape", "repeats_in",
-    "leading", "made_by", "read_outside", "is_uniform_along", "causal", "rooted_in", "only", "opset", "rounded",
-    "stored", "absent", "present", "append", "length", "close", "sqrt", "abs", "exp", "log",
+    "leading", "made_by", "single_output", "read_outside", "is_uniform_along", "causal", "rooted_in", "only", "opset",
+    "rounded", "stored", "absent", "present", "append", "length", "close", "sqrt", "abs", "exp", "log",
 })  # fmt: skip
 """Functions that conditions and `let` may call; `atcfuse.match.functions` says what each does."""
+
+TENSOR_FUNCTIONS = frozenset({"sqrt", "or_zero", "by_output", "by_output_in_groups", "per_channel"})
+"""Functions that `tensors` of rules of level `constant` may call; `atcfuse.fold` says what each does."""

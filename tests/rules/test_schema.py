@@ -37,6 +37,9 @@ def problems(value: Any, rule: dict[str, Any], at: str = "") -> list[str]:
         tried = [problems(value, option, at) for option in rule["oneOf"]]
         if sum(not t for t in tried) != 1:
             found += min(tried, key=len) or [f"{at}: fits several forms"]
+    if "anyOf" in rule:
+        tried = [problems(value, option, at) for option in rule["anyOf"]]
+        found += [] if any(not t for t in tried) else min(tried, key=len)
     for position, item in enumerate(value if isinstance(value, list) else ()):
         found += problems(item, rule.get("items", {}), f"{at}[{position}]")
     return found + (_object_problems(value, rule, at) if isinstance(value, dict) else [])

@@ -65,6 +65,12 @@ def layer_norm_qkv(call: Call) -> list[Fact]:
     return [*outputs, Fact(x.dtype, x.shape)]
 
 
+def group_norm_silu(call: Call) -> list[Fact]:
+    """FusedGroupNormSilu: the shape of x."""
+    x = call.input(0)
+    return [Fact(x.dtype, x.shape)]
+
+
 def row_norm(call: Call) -> list[Fact]:
     """FusedLayerNorm, FusedRMSNorm: the shape of x."""
     x = call.input(0)
@@ -153,6 +159,7 @@ def _projection(call: Call, weight_at: int, residual_at: int) -> Fact:
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
     "atcfuse::FusedLayerNormLinear": layer_norm_linear,
+    "atcfuse::FusedGroupNormSilu": group_norm_silu,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
     "atcfuse::FusedLayerNorm": row_norm,
     "atcfuse::FusedRMSNorm": row_norm,
