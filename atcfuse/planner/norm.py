@@ -32,7 +32,8 @@ def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> 
     columns = sum(p.columns for p in problem.projections)
     outputs = predicted.tensor_bytes_written
     inputs = predicted.compulsory_bytes - outputs
-    rounds = ceil_div(tiling.tasks, tiling.blocks)
+    tasks = max(1, tiling.tasks)  # an empty input is a launch too
+    rounds = ceil_div(tasks, tiling.blocks)
     weights = problem.hidden * columns * problem.element_bytes
     return KernelWork(
         kernel="layer_norm_qkv",
@@ -47,7 +48,7 @@ def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> 
         vector_elements=_NORM_PASSES * problem.rows * problem.hidden * tiling.groups,
         dtype="float16" if problem.element_bytes == 2 else "float32",
         form="whole rows" if tiling.row_fits else "two reads",
-        tasks=tiling.tasks,
+        tasks=tasks,
         blocks=tiling.blocks,
         vector_blocks=2 * tiling.blocks,
         tiles=rounds * ceil_div(columns, tiling.groups * tiling.base_n),
