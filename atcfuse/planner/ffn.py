@@ -33,7 +33,8 @@ def _ffn(problem: ffn.Problem, device: Device, occupancy: float) -> KernelWork |
     predicted = ffn.predict(tiling)
     written = predicted.tensor_bytes_written
     inputs = predicted.compulsory_bytes - written
-    rounds, chunks = ceil_div(tiling.tasks, tiling.blocks), len(tiling.chunks)
+    tasks = max(1, tiling.tasks)  # an empty input is a launch too
+    rounds, chunks = ceil_div(tasks, tiling.blocks), len(tiling.chunks)
     columns = problem.factors * ceil_div(tiling.inner_chunk, tiling.up.base_n)
     return KernelWork(
         kernel=kernel,
@@ -48,9 +49,9 @@ def _ffn(problem: ffn.Problem, device: Device, occupancy: float) -> KernelWork |
         vector_elements=_vector_elements(problem),
         dtype="float16" if problem.element_bytes == 2 else "float32",
         form="one chunk" if chunks == 1 else "chunks of hidden columns",
-        tasks=tiling.tasks,
+        tasks=tasks,
         blocks=tiling.blocks,
-        vector_blocks=min(2 * tiling.blocks, max(1, tiling.tasks)),
+        vector_blocks=min(2 * tiling.blocks, tasks),
         tiles=rounds * chunks * (columns + ceil_div(problem.columns, tiling.down.base_n)),
         vector_tiles=rounds * chunks,
         peak={name: getattr(predicted, name) for name in ("ub", "l1", "l0a", "l0b", "l0c")},
@@ -70,8 +71,8 @@ def _vector_elements(problem: ffn.Problem) -> int:
 
 def _remarks(tiling: ffn.Plan, device: Device) -> tuple[str, ...]:
     """Few blocks of rows leave cores idle, since a block's sums cannot be shared between cores."""
-    if tiling.tasks >= device.cube_cores:
+    if not 0 < tiling.tasks < device.cube_cores:
         return ()
-    rows = tiling.problem.rows
-    blocks = "1 block" if tiling.tasks == 1 else f"{tiling.tasks} blocks"
-    return (f"{rows:,} rows are {blocks} for {device.cube_cores} cube cores: the others stay idle",)
+    rows, blocks = tiling.problem.rows, tiling.tasks
+    found = f"{rows:,} row{'s' if rows != 1 else ''} in {blocks} block{'s' if blocks != 1 else ''}"
+    return (f"{found} for {device.cube_cores} cube cores: the others stay idle",)
