@@ -12,7 +12,9 @@ from typing import Any
 
 from atcfuse.codegen import GeneratedKernel, Signature, output_names, refusal_of, render_kernel
 from atcfuse.codegen import attention as attention_code
+from atcfuse.codegen import elementwise as elementwise_code
 from atcfuse.codegen.registry import GENERATORS
+from atcfuse.codegen.signature import ELEMENT_NAMES
 from atcfuse.cost import api_calls, handovers
 from atcfuse.cost.memory import Moved, moved_by, moved_by_kernel
 from atcfuse.cost.stages import fused_stage, unfused_stage
@@ -20,9 +22,18 @@ from atcfuse.device import Device, Range, load_device
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import KindsOf, Sizes
 from atcfuse.graph.work import OpWork, Product, works_of
-from atcfuse.kernel import DOMAIN, KernelSpec
+from atcfuse.kernel import DOMAIN, KernelSpec, find_kernel
 from atcfuse.match.values import Refusal
-from atcfuse.planner import KernelWork, ProductPlan, no_kernels, plan_attention, plan_norm, plan_product, platform
+from atcfuse.planner import (
+    KernelWork,
+    ProductPlan,
+    no_kernels,
+    plan_attention,
+    plan_elementwise,
+    plan_norm,
+    plan_product,
+    platform,
+)
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
 from atcfuse.tiling import Platform, family_of, layer_norm_qkv
 
@@ -132,9 +143,15 @@ def _norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float
     return plan_norm(layer_norm_qkv.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
+def _elementwise(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    problem, dtype = elementwise_code.problem_of(signature, shapes), ELEMENT_NAMES[signature.dtypes["x1"]]
+    return plan_elementwise(problem, elementwise_code.passes(signature), dtype, device, occupancy)
+
+
 _PLANNERS: Mapping[str, Callable[[Signature, Shapes, Device, float], KernelWork | Refusal]] = {
     "attention": _attention,
     "layer_norm_qkv": _norm,
+    "elementwise": _elementwise,
 }
 
 
@@ -187,12 +204,12 @@ def _fused(
     scope: Scope, kernels: Kernels, specs: Mapping[str, KernelSpec], sizes: Sizes
 ) -> dict[str, KernelWork | None]:
     """The kernels of the fused nodes by the values they make first."""
-    by_op = {f"{DOMAIN}::{spec.op}": spec for spec in specs.values()}
     found = {}
     for here in (scope, *_inner(scope)):
         for node in here.nodes:
-            if node.op in by_op:
-                found[node.outputs[0]] = kernels.of_node(here, node, by_op[node.op], sizes)
+            spec = find_kernel(specs.values(), node.op)
+            if spec is not None:
+                found[node.outputs[0]] = kernels.of_node(here, node, spec, sizes)
     return found
 
 

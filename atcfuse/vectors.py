@@ -10,6 +10,7 @@ import numpy as np
 from atcfuse import meaning
 from atcfuse.codegen import GeneratedKernel, Signature
 from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT16
+from atcfuse.elementwise import COLUMN, FULL, ROW, SCALAR, parse_expression
 from atcfuse.graph.dialect import Dialect, to_dialect
 from atcfuse.graph.single import Tensor, one_node_model
 from atcfuse.graph.store import save_bytes
@@ -66,7 +67,7 @@ def signature_model(
 
     operands = [tensor(o.name) if signature.has(o.name) else None for o in spec.inputs]
     results = [tensor(name) for name in outputs]
-    model = one_node_model(spec.op, attributes, operands, results, meaning.render(spec, of), opset)
+    model = one_node_model(spec.op_of(attributes), attributes, operands, results, meaning.render(spec, of), opset)
     to_dialect(model, dialect)
     return model
 
@@ -102,7 +103,7 @@ def _plain_factors(signature: Signature, operand: str) -> list[Any]:
 
 
 def _shapes(signature: Signature) -> dict[str, Shape]:
-    shapes = _attention_shapes(signature) if signature.spec.name == "attention" else _norm_shapes(signature)
+    shapes = _SHAPES[signature.spec.name](signature)
     return {o.name: shapes[o.name] for o in signature.spec.inputs if signature.has(o.name)}
 
 
@@ -125,6 +126,16 @@ def _norm_shapes(signature: Signature) -> dict[str, Shape]:
     return shapes
 
 
+def _elementwise_shapes(signature: Signature) -> dict[str, Shape]:
+    expression = parse_expression(signature.text("expression"))
+    columns = (*(1,) * (expression.columns - 1), HIDDEN) if expression.columns else (HIDDEN,)
+    shapes = {FULL: (*ROWS, *columns), ROW: columns, COLUMN: (*ROWS, *(1 for _ in columns)), SCALAR: (1,)}
+    return {f"x{i + 1}": shapes[given.kind] for i, given in enumerate(expression.inputs)}
+
+
+_SHAPES = {"attention": _attention_shapes, "layer_norm_qkv": _norm_shapes, "elementwise": _elementwise_shapes}
+
+
 def _values(signature: Signature, name: str, shape: Shape) -> Array:
     """Scrambled numbers that every element type holds exactly; a mask keeps the last key of every row."""
     count = int(np.prod(shape))
@@ -134,7 +145,11 @@ def _values(signature: Signature, name: str, shape: Shape) -> Array:
     steps = ((mixed >> np.uint64(20)) % 255).astype(np.int64) - 127
     if signature.dtypes[name] == BOOL:
         keep: Array = (steps > -40).reshape(shape)
+        if signature.spec.name == "elementwise":
+            return keep
         keep[..., -1] = True
         return keep if signature.integer("mask_keeps") else ~keep
+    if signature.spec.name == "elementwise":
+        steps = np.abs(steps) + 1  # within the domain of logarithms and roots
     scale = 512 if name.startswith("w") else 64
     return encode((steps / scale).reshape(shape), signature.dtypes[name])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.codegen import attention, layer_norm_qkv
+from atcfuse.codegen import attention, elementwise, layer_norm_qkv
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
 from atcfuse.tiling import Platform
@@ -53,5 +53,6 @@ GENERATORS: Mapping[str, Generator] = {
         refusal=layer_norm_qkv.refusal,
         outputs=layer_norm_qkv.output_names,
     ),
+    "elementwise": Generator(elementwise.figures, elementwise.ELEMENTS, elementwise.values, elementwise.refusal),
 }
 """By kernel name."""

@@ -6,6 +6,7 @@ One module a kernel.
 """
 
 from atcfuse.planner.attention import LEVELS, Level, attention_tile, level_rows, plan_attention
+from atcfuse.planner.elementwise import plan_elementwise
 from atcfuse.planner.norm import plan_norm
 from atcfuse.planner.product import ProductPlan, plan_product
 from atcfuse.planner.work import KernelWork, no_kernels, platform
@@ -19,6 +20,7 @@ __all__ = [
     "level_rows",
     "no_kernels",
     "plan_attention",
+    "plan_elementwise",
     "plan_norm",
     "plan_product",
     "platform",
