@@ -145,12 +145,12 @@ def parse_expression(text: str) -> Expression:
     """The expression of a node. Raises ValueError where the text is not exactly what an expression prints."""
     try:
         expression = _parsed(text.split("; "))
+        for index, step in enumerate(expression.steps):
+            _check_step(expression, index, step)
     except (KeyError, IndexError) as exception:
         raise ValueError(f"not an element-wise expression: {exception}") from None
     if str(expression) != text:
         raise ValueError("not an element-wise expression as atcfuse writes it")
-    for index, step in enumerate(expression.steps):
-        _check_step(expression, index, step)
     used = {a for step in expression.steps for a in step.arguments if isinstance(a, Operand)}
     if any(Operand("x", i) not in used for i in range(len(expression.inputs))):
         raise ValueError("an input is not used")

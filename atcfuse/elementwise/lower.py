@@ -248,6 +248,8 @@ class _Builder:
     def _compare(self, step: Step) -> Register:
         mode = _COMPARES[step.op]
         a, b = (self._rounded_operand(x) for x in step.arguments)
+        if isinstance(a, str) and isinstance(b, str):
+            a = self._as_plane(step.arguments[0])
         if isinstance(a, str):
             a, b, mode = b, a, _MIRRORED[mode]
         assert isinstance(a, Register)

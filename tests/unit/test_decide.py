@@ -31,7 +31,8 @@ def run(name: str = BERT, **options: Any) -> dict[str, Any]:
 
 
 def fused(report: dict[str, Any]) -> list[str]:
-    return [f["op"] for f in report["fusions"]]
+    """What rules fused; element-wise operators between them are grouped in any case."""
+    return [f["op"] for f in report["fusions"] if f["rule"] != "elementwise"]
 
 
 def codes(report: dict[str, Any], rule: str) -> list[str]:
@@ -121,7 +122,7 @@ def test_occupancy_bounds_what_kernels_hold() -> None:
     for share in (0.2, 0.8):
         found = [f["on_chip"] for f in run(occupancy=share)["fusions"]]
         assert found
-        assert all(f["UB"] <= share * device.ub and f["L1"] <= share * device.l1 for f in found)
+        assert all(f["UB"] <= share * device.ub and f.get("L1", 0) <= share * device.l1 for f in found)
     assert "ATF338" in codes(run(occupancy=0.01), "attention")
 
 
