@@ -30,6 +30,7 @@ def _elementwise(
     tiling = elementwise.plan(problem, chip)
     predicted = elementwise.predict(tiling)
     padded = tiling.tasks * tiling.tile
+    tasks = max(tiling.tasks, 1)
     return KernelWork(
         kernel="elementwise",
         reads={"inputs": predicted.tensor_bytes_read},
@@ -38,10 +39,10 @@ def _elementwise(
         vector_elements=passes * padded,
         dtype=dtype,
         form="rows" if problem.spread else "elements",
-        tasks=tiling.tasks,
+        tasks=tasks,
         blocks=tiling.blocks,
         vector_blocks=tiling.blocks,
-        tiles=ceil_div(tiling.tasks, tiling.blocks),
+        tiles=ceil_div(tasks, tiling.blocks),
         peak={"ub": predicted.ub},
         parameters={"tile_rows": tiling.tile_rows, "tile_columns": tiling.chunk, "tasks": tiling.tasks},
     )

@@ -65,6 +65,11 @@ class Problem:
     needs: Needs
     pads: bool = True
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compute: an empty cache is a size."""
+        return self.rows < 1 or self.columns < 1
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -115,8 +120,8 @@ class Prediction:
 
 def refusal(problem: Problem, chip: Platform) -> str | None:
     """Why the kernel cannot take the problem, or None where it can."""
-    if problem.rows < 1 or problem.columns < 1:
-        return "at least one element"
+    if problem.empty:
+        return None
     if problem.rows > MOST_COUNT or problem.columns > MOST_COUNT:
         return "fewer than 2^31 rows and columns"
     if problem.needs.most_elements(chip.ub) < _BITS_UNIT:
@@ -130,6 +135,8 @@ def refusal(problem: Problem, chip: Platform) -> str | None:
 
 def plan(problem: Problem, chip: Platform) -> Plan:
     """The tiling of a problem that is not refused."""
+    if problem.empty:
+        return Plan(problem, LANES, LANES, 1, 0, 0, 0, 1)
     most, cores = problem.needs.most_elements(chip.ub), chip.vector_cores
     rows, columns = problem.rows, problem.columns
     if not problem.spread:

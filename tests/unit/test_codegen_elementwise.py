@@ -27,7 +27,9 @@ SPEC = load_kernels(Path(__file__).parents[2] / "kernels")["elementwise"]
 FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
 TOLERANCE = {FLOAT: 2e-5, FLOAT16: 2e-3, BFLOAT16: 1.2e-2}
 SOCS = {"910B": "Ascend910B1", "310P": "Ascend310P3"}
-FUNCTIONS = [op for op, of in OPERATORS.items() if of.result == "same" and not of.takes_bool and op not in ("Log", "Sqrt")]
+FUNCTIONS = [
+    op for op, of in OPERATORS.items() if of.result == "same" and not of.takes_bool and op not in ("Log", "Sqrt")
+]
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
@@ -42,7 +44,9 @@ def shape_of(kind: Kind, rows: int, columns: int) -> tuple[int, ...]:
     return {FULL: (rows, columns), ROW: (columns,), COLUMN: (rows, 1), SCALAR: (1,)}[kind]
 
 
-def inputs_of(expression: Expression, rows: int, columns: int, seed: int, types: Mapping[str, int]) -> dict[str, np.ndarray]:
+def inputs_of(
+    expression: Expression, rows: int, columns: int, seed: int, types: Mapping[str, int]
+) -> dict[str, np.ndarray]:
     source = np.random.default_rng(seed)
     found = {}
     for i, given in enumerate(expression.inputs):
@@ -65,7 +69,7 @@ def check(
         if dtype == BOOL:
             np.testing.assert_array_equal(got, expected[name])
             continue
-        scale = max(float(np.abs(expected[name]).max()), 1.0)
+        scale = float(np.abs(expected[name]).max(initial=1.0))
         np.testing.assert_allclose(decode(got, dtype), expected[name], rtol=0, atol=TOLERANCE[dtype] * scale)
     predicted = predict(kernel, {n: v.shape for n, v in inputs.items()}, chip)
     assert not isinstance(predicted, str)
@@ -79,8 +83,17 @@ def random_expression(seed: int, family: str) -> Expression:
     source = random.Random(seed)
     dtype = source.choice([FLOAT, FLOAT16] if family == "310P" else [FLOAT, FLOAT16, BFLOAT16])
     spread = source.random() < 0.6
-    kinds: list[Kind] = [FULL, SCALAR, *([ROW, ROW] if spread else []), *([COLUMN] if spread and family == "910B" else [])]
-    inputs = [Input(dtype, FULL), Input(BOOL, FULL), *(Input(source.choice([dtype, dtype, BOOL]), k) for k in kinds[1:])]
+    kinds: list[Kind] = [
+        FULL,
+        SCALAR,
+        *([ROW, ROW] if spread else []),
+        *([COLUMN] if spread and family == "910B" else []),
+    ]
+    inputs = [
+        Input(dtype, FULL),
+        Input(BOOL, FULL),
+        *(Input(source.choice([dtype, dtype, BOOL]), k) for k in kinds[1:]),
+    ]
     steps: list[Step] = []
     numbers = [Operand("x", i) for i, x in enumerate(inputs) if x.dtype != BOOL]
     masks = [Operand("x", i) for i, x in enumerate(inputs) if x.dtype == BOOL]
@@ -101,7 +114,9 @@ def random_expression(seed: int, family: str) -> Expression:
             masks.append(add(op, tuple(source.choice(masks) for _ in range(1 if op == "Not" else 2)), BOOL))
         elif pick < 0.55:
             pair: tuple[Argument, ...] = (source.choice(numbers), source.choice([*numbers, 0.0, -2.5]))
-            numbers.append(add("Where", (source.choice(masks), *(pair if source.random() < 0.5 else pair[::-1])), dtype))
+            numbers.append(
+                add("Where", (source.choice(masks), *(pair if source.random() < 0.5 else pair[::-1])), dtype)
+            )
         elif pick < 0.62:
             numbers.append(add("Cast", (source.choice(masks),), dtype))
         else:
@@ -158,6 +173,7 @@ def pruned(inputs: list[Input], steps: list[Step], source: random.Random) -> Exp
 
 SIZES = [(3, 64), (7, 96), (40, 768), (1, 2080), (2, 20000)]
 RAGGED = [(5, 33), (300, 7), (1, 1), (9, 1001)]
+EMPTY = [(0, 64)]
 
 
 @needs_compiler
@@ -195,7 +211,7 @@ FLAT = Expression(
 
 
 @needs_compiler
-@pytest.mark.parametrize(("rows", "columns"), [*SIZES, *RAGGED])
+@pytest.mark.parametrize(("rows", "columns"), [*SIZES, *RAGGED, *EMPTY])
 def test_every_kind_of_broadcast_at_every_size(rows: int, columns: int, tmp_path: Path) -> None:
     kernel = kernel_of(CHAIN)
     check(kernel, inputs_of(CHAIN, rows, columns, 1, kernel.signature.dtypes), tmp_path)
