@@ -18,6 +18,7 @@ from onnx import ModelProto, TensorProto, parser
 from onnx.reference import ReferenceEvaluator
 
 from atcfuse import safety
+from atcfuse.artifacts import model_project
 from atcfuse.autofuse import RULE, Limits, find_fusions
 from atcfuse.compiler import Result, Toolbox, optimize_proto, toolbox
 from atcfuse.graph.index import Model
@@ -321,3 +322,37 @@ def test_types_of_outputs_follow_the_expression() -> None:
     assert len(fused_ops(result.model)) == 1
     assert result.model.graph.output[0].type.tensor_type.elem_type == TensorProto.BOOL
     assert outputs_of(result.model) == ["y"]
+
+
+TWO = """two (float[4,64] x, float[64,64] w) => (float[4,64] y) <float half = {0.5}> {
+  a = Tanh(x)
+  b = Mul(a, half)
+  m = MatMul(b, w)
+  c = Exp(m)
+  d = Neg(c)
+  n = MatMul(d, w)
+  e = Exp(n)
+  y = Neg(e)
+}"""
+
+
+def test_every_expression_has_its_own_operator_and_plugin_in_the_project() -> None:
+    using = tools(kernels=True, forced=frozenset({"elementwise"}))
+    model = optimized(parsed(TWO), using).model
+    ops = sorted(set(fused_ops(model)))
+    assert len(fused_ops(model)) == 3
+    assert len(ops) == 2
+    files = model_project(model, None, using.kernels, "Ascend910B1").files
+    definitions = [name for name in files if name.startswith("op_host/atcfuse_elementwise_")]
+    plugins = [text for name, text in files.items() if name.endswith("_plugin.cpp")]
+    assert len(definitions) == len(plugins) == 2
+    for op in ops:
+        (plugin,) = [text for text in plugins if f'"atcfuse::1::{op}"' in str(text)]
+        assert "PartitionedCall" not in str(plugin)
+    tests = {name.split("/")[1] for name in files if name.startswith("tests/")}
+    assert len(tests) == 2
+
+
+def test_the_report_names_a_plugin_for_every_operator() -> None:
+    result = optimized(parsed(TWO), tools(kernels=True, forced=frozenset({"elementwise"})))
+    assert [p["op_type"] for p in result.report["plugins"]] == sorted(set(fused_ops(result.model)))
