@@ -271,7 +271,7 @@ def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[
     return {
         "name": name,
         "rule": match.rule.name,
-        "op": fusion.spec.op,
+        "op": fusion.op,
         "nodes": [scope.nodes[i].name for i in members],
         "choices": dict(label.split("=", 1) for label in match.labels),
         "attributes": {k: _plain(v) for k, v in fusion.attributes.items()},

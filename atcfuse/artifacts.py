@@ -15,7 +15,7 @@ from atcfuse.codegen.signature import AttributeValue
 from atcfuse.diagnostics import Diagnostic, warning
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.infer import infer
-from atcfuse.kernel import DOMAIN, KernelSpec
+from atcfuse.kernel import KernelSpec, find_kernel
 from atcfuse.precision import DEFAULT_MODE, compute_type
 from atcfuse.project import ProjectKernel, render_project
 from atcfuse.tiling import Platform
@@ -76,8 +76,7 @@ def model_project(
     what `node_kernels` and `kernel_files` raise.
     """
     index = Model(model, path)
-    fused = {f"{DOMAIN}::{spec.op}" for spec in specs.values()}
-    if not any(node.op in fused for scope in index.scopes() for node in scope.nodes):
+    if not any(find_kernel(specs.values(), node.op) for scope in index.scopes() for node in scope.nodes):
         return Project({}, 0)
     infer(index)
     nodes = node_kernels(index, specs, soc, precision_mode)
@@ -105,14 +104,14 @@ def node_kernels(
     Operands reach a kernel in the element types that ATC's precision mode leaves them. Equal signatures share one
     kernel object. Raises AtcfuseError ATF705 for a node that its operator's declaration does not allow.
     """
-    by_op = {f"{DOMAIN}::{spec.op}": spec for spec in specs.values()}
     made: dict[Any, GeneratedKernel | str] = {}
     found = []
     for scope in model.scopes():
         for index in scope.order:
             node = scope.nodes[index]
-            if node.op in by_op:
-                found.append(_node_kernel(scope, node, by_op[node.op], soc, precision_mode, made))
+            spec = find_kernel(specs.values(), node.op)
+            if spec is not None:
+                found.append(_node_kernel(scope, node, spec, soc, precision_mode, made))
     return found
 
 
@@ -131,7 +130,9 @@ def _node_kernel(
         result = made[key]
     kernel, refusal = (None, result) if isinstance(result, str) else (result, None)
     nested = scope.parent is not None
-    return NodeKernel(node.name, spec.op, kernel, refusal, seen.inputs, seen.outputs, node.attributes, nested)
+    return NodeKernel(
+        node.name, spec.op_of(seen.attributes), kernel, refusal, seen.inputs, seen.outputs, node.attributes, nested
+    )
 
 
 def _render(

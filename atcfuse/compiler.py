@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atcfuse import account, atc
+from atcfuse import account, atc, autofuse
 from atcfuse.decide import DEPTH, Pricer, kept_by_user
 from atcfuse.device import Device, load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
@@ -18,7 +18,7 @@ from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.schema import signature
-from atcfuse.graph.traffic import Sizes
+from atcfuse.graph.traffic import Remembered, Sizes
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import NO_NODES, KeepNodes, parse_keep_nodes
 from atcfuse.kernel import KernelSpec, load_kernels
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_ROUNDS = 4
+MAX_GROUPINGS = 16
+"""Groups that were fused may let others grow further: the last grouping is one that finds nothing."""
 _NEWEST_OPSET = 23
 UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
 """Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
@@ -103,7 +105,7 @@ class Result:
 def toolbox(options: Options) -> Toolbox:
     """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
     kernels = load_kernels(data_folder("kernels"))
-    book = load_rules([data_folder("rules"), *options.rules], kernels)
+    book = autofuse.with_autofuse(load_rules([data_folder("rules"), *options.rules], kernels))
     _check_names(options, [r.name for r in book.rules])
     own = {r.switch: r.switch_kind for r in book.rules}
     switches = read_switches(options.switch_file, own) if options.switch_file else NO_SWITCHES
@@ -175,6 +177,15 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         if not again:
             break
     findings.kept += _unfolded(findings)
+    by_rules = findings.kept
+    for _ in range(MAX_GROUPINGS):
+        findings.kept = list(by_rules)
+        if not _autofuse(model, tools, findings):
+            break
+        known = {scope.path: scope.facts for scope in model.scopes()}
+        model = Model(proto, path)
+        infer(model, known)
+        _finders(model, tools, heads, pricer)
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
@@ -306,13 +317,45 @@ def _round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings
     selection = select(fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
     kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
     findings.kept = _one_each(kept, selection.chosen)
-    if not selection.chosen:
+    return _carry_out(model, selection.chosen, findings)
+
+
+def _autofuse(model: Model, tools: Toolbox, findings: Findings) -> bool:
+    """Groups the element-wise operators that no rule took; False where no group is worth a kernel."""
+    rule, opset = tools.book.rule(autofuse.RULE.name), model.opset
+    if rule is not autofuse.RULE or not rule.opset[0] <= opset <= rule.opset[1]:
+        return False
+    pricer, device, off = findings.pricer, tools.device, tools.why_off(rule)
+    kinds_of = pricer.kinds_of if pricer else Remembered()
+    limits = autofuse.Limits.of(device.family, device.icache // device.vector_call_bytes)
+    ready: list[Fusion] = []
+    for scope in model.scopes():
+        found = autofuse.find_fusions(scope, tools.kernels[rule.kernel], limits, kinds_of, tools.keep)
+        findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(found)
+        for fusion in found:
+            refusal = off or (pricer.refusal(fusion) if pricer else None)
+            if refusal is None:
+                ready.append(fusion)
+            else:
+                anchor, members = fusion.match.anchor, fusion.match.members
+                findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, members))
+        for node in autofuse.kept_by_user(scope, tools.keep, kinds_of):
+            reason = f"{node.name} is left alone: {tools.keep.reason(node.name, node.op)}"
+            refusal = Refusal("ATF325", reason, node.name)
+            findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))
+    selection = select(ready, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    return _carry_out(model, selection.chosen, findings)
+
+
+def _carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> bool:
+    """Applies the chosen fusions; False where there are none."""
+    if not chosen:
         return False
     names = Names(model)
     shared: dict[int, dict[Built, str]] = {}
     replacements = []
     functions: dict[str, str] = {}
-    for fusion in selection.chosen:
+    for fusion in chosen:
         made, name = plan(fusion, names, shared.setdefault(id(fusion.match.scope), {}))
         replacements.append(made)
         findings.fusions.append((fusion, name))

@@ -20,7 +20,7 @@ from atcfuse.device import Device, Range, load_device
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import Sizes, value_bytes
 from atcfuse.graph.work import OpWork, Product, WorksOf, cast_work, works_of
-from atcfuse.kernel import DOMAIN, KernelSpec
+from atcfuse.kernel import DOMAIN, KernelSpec, find_kernel
 from atcfuse.match.values import Refusal
 from atcfuse.options import Options
 from atcfuse.planner import TILE_ROWS, KernelWork, ProductPlan, no_kernels, plan_product, platform
@@ -217,12 +217,12 @@ def _fused(
     scope: Scope, kernels: Kernels, specs: Mapping[str, KernelSpec], sizes: Sizes
 ) -> dict[str, KernelWork | None]:
     """The kernels of the fused nodes by the values they make first."""
-    by_op = {f"{DOMAIN}::{spec.op}": spec for spec in specs.values()}
     found = {}
     for here in (scope, *_inner(scope)):
         for node in here.nodes:
-            if node.op in by_op:
-                found[node.outputs[0]] = kernels.of_node(here, node, by_op[node.op], sizes)
+            spec = find_kernel(specs.values(), node.op)
+            if spec is not None:
+                found[node.outputs[0]] = kernels.of_node(here, node, spec, sizes)
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from atcfuse import autofuse
 from atcfuse.compiler import Toolbox, optimize_proto
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.graph.dialect import to_dialect
@@ -156,6 +157,8 @@ def _neighbours(scope: Scope, node: Node) -> Iterator[Node]:
 
 def operators_of(rule: Rule, book: RuleBook) -> frozenset[str]:
     """Every operator that a rule mentions, its fragments included; `domain::Type` for other domains."""
+    if rule is autofuse.RULE:
+        return autofuse.NAMES
     found: set[str] = set()
     seen: set[str] = set()
     pending: list[Term] = [step.term for step in (*rule.steps, *rule.context)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from atcfuse.diagnostics import AtcfuseError, Span, did_you_mean, error
 from atcfuse.expr import Expr, parse
@@ -48,7 +50,8 @@ class Requirement:
 class KernelSpec:
     """A fused operator: `op` is its ONNX op type in domain `atcfuse`, `folder` where its meaning and templates lie.
 
-    `static` lists by input the axes whose sizes must be known when the model is built.
+    `static` lists by input the axes whose sizes must be known when the model is built. Where it is `suffixed`, every
+    content of its attributes is an op type of its own: `op` and ten letters a to p.
     """
 
     name: str
@@ -62,6 +65,20 @@ class KernelSpec:
     folder: Path
     span: Span
     static: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    suffixed: bool = False
+
+    def op_of(self, attributes: Mapping[str, Any]) -> str:
+        """The op type of a node with these attributes."""
+        if not self.suffixed:
+            return self.op
+        text = repr([attributes[a.name] for a in self.attributes])
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        return self.op + "".join(chr(ord("a") + int(c, 16)) for c in digest)
+
+    def makes(self, op: str) -> bool:
+        """Whether an op type of domain `atcfuse` is one of this kernel's."""
+        return op == self.op if not self.suffixed else is_suffixed(op, self.op)
 
     def attribute(self, name: str) -> Attribute | None:
         """The attribute of that name."""
@@ -77,7 +94,10 @@ def load_kernels(folder: Path) -> dict[str, KernelSpec]:
 
 def _kernel(value: Value, folder: Path) -> KernelSpec:
     required = ("kernel", "op", "summary", "types", "inputs", "attributes", "outputs", "flops")
-    keys = value.fields(required, ("requires", "chips", "backend", "notes", "static"))
+    keys = value.fields(required, ("requires", "chips", "backend", "notes", "static", "op_suffix"))
+    suffix = keys["op_suffix"].text() if "op_suffix" in keys else None
+    if suffix not in (None, "content"):
+        raise keys["op_suffix"].fail("ATF214", f"unknown suffix {suffix!r}", "content, or nothing")
     types = {name: _element_types(v) for name, _, v in keys["types"].items()}
     inputs = tuple(_operand(name, v, types) for name, _, v in keys["inputs"].items())
     return KernelSpec(
@@ -92,6 +112,7 @@ def _kernel(value: Value, folder: Path) -> KernelSpec:
         folder=folder,
         span=value.span,
         static=_static_axes(keys.get("static"), [o.name for o in inputs]),
+        suffixed=suffix is not None,
     )
 
 
@@ -145,10 +166,23 @@ def _requirements(value: Value | None) -> tuple[Requirement, ...]:
     return tuple(Requirement(parse(test, key.text_span()), v.text()) for test, key, v in value.items())
 
 
+def is_suffixed(op: str, stem: str) -> bool:
+    """Whether an op type is a stem with the ten letters of a content."""
+    return re.fullmatch(r"[a-p]{10}", op.removeprefix(stem)) is not None and op.startswith(stem)
+
+
+def find_kernel(specs: Iterable[KernelSpec], op: str) -> KernelSpec | None:
+    """The kernel that makes a node's operator (`atcfuse::Op`), None for any other node."""
+    domain, colons, name = op.partition("::")
+    if domain != DOMAIN or not colons:
+        return None
+    return next((spec for spec in specs if spec.makes(name)), None)
+
+
 def kernel_for_op(kernels: Mapping[str, KernelSpec], op: str) -> KernelSpec:
     """The kernel of a fused op type. Raises AtcfuseError where there is none."""
     for spec in kernels.values():
-        if spec.op == op:
+        if spec.makes(op):
             return spec
     hint = did_you_mean(op, [s.op for s in kernels.values()])
     raise AtcfuseError(error("ATF218", f"no kernel makes the operator {op!r}", hint=hint))

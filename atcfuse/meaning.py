@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atcfuse.elementwise import parse_expression
+from atcfuse.elementwise.onnx_text import function_lines
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.layout import parse_layout
 
@@ -54,7 +56,7 @@ def render(spec: KernelSpec, signature: Signature) -> str:
     formals = formals[: max(formals.index(name) for name in types) + 1]
     return _template(spec.folder).render(
         attributes,
-        op=spec.op,
+        op=spec.op_of(attributes),
         domain=DOMAIN,
         opset=signature.opset,
         overload=signature.overload,
@@ -133,6 +135,13 @@ class Writer:
         """The two halves of the last axis; a Split into equal parts names their number from opset 18 on."""
         count = ", num_outputs = 2" if self.opset >= 18 else ""
         return f"  {first}, {second} = Split <axis = -1{count}> ({source})\n"
+
+    def elementwise(self, expression: str, types: Mapping[str, int], outputs: Sequence[str]) -> str:
+        """The lines of an element-wise expression; outputs are narrowed as its inputs are."""
+        parsed = parse_expression(expression)
+        narrowed = {given.dtype: types[f"x{i + 1}"] for i, given in enumerate(parsed.inputs)}
+        made = {name: narrowed.get(t, t) for name, t in zip(outputs, parsed.output_types, strict=True)}
+        return "".join(f"  {line}\n" for line in function_lines(parsed, types, made, self.opset))
 
     def transpose(self, result: str, source: str, perm: Sequence[int]) -> str:
         """`source` with its axes in another order."""
@@ -247,4 +256,4 @@ def signature_of(
 ) -> Signature:
     """The signature of a fused node; attributes in the order of the kernel's declaration."""
     ordered = tuple((a.name, attributes[a.name]) for a in spec.attributes)
-    return Signature(spec.op, ordered, tuple(inputs.items()), tuple(outputs), opset)
+    return Signature(spec.op_of(attributes), ordered, tuple(inputs.items()), tuple(outputs), opset)

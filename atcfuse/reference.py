@@ -10,6 +10,8 @@ import numpy as np
 
 from atcfuse.codegen import Signature
 from atcfuse.codegen.signature import BFLOAT16, FLOAT16
+from atcfuse.elementwise import parse_expression
+from atcfuse.elementwise.evaluate import evaluate as evaluate_expression
 from atcfuse.layout import LayoutFactor, parse_layout
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -280,6 +282,12 @@ def _group_norm_silu(of: Signature, inputs: Arrays, queries: int, keys: int, bat
     return {"y": y / (1 + np.exp(-y)) if of.integer("silu") else y}
 
 
+def _elementwise(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    expression = parse_expression(of.text("expression"))
+    made = evaluate_expression(expression, [inputs[f"x{i + 1}"] for i in range(len(expression.inputs))])
+    return {f"y{i + 1}": values for i, values in enumerate(made)}
+
+
 ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Array]]] = {
     "attention": _attention,
     "ffn": _ffn,
@@ -291,5 +299,6 @@ ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Arr
     "scale_mask_softmax": _scale_mask_softmax,
     "layer_norm_linear": _layer_norm_linear,
     "linear": _linear,
+    "elementwise": _elementwise,
 }
 """By kernel name."""

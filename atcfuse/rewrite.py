@@ -31,13 +31,22 @@ ORIGIN_RULE, ORIGIN_CHOICES, ORIGIN_NODES = "atcfuse.rule", "atcfuse.choices", "
 
 @dataclass(frozen=True)
 class Fusion:
-    """A match with everything that its fused node says; not yet part of any model."""
+    """A match with everything that its fused node says; not yet part of any model.
+
+    `output_types` are the element types of the outputs where they need not be that of the first input.
+    """
 
     match: Match
     spec: KernelSpec
     inputs: tuple[Value | Built | None, ...]
     attributes: Mapping[str, Any]
     signature: Signature
+    output_types: tuple[int, ...] = ()
+
+    @property
+    def op(self) -> str:
+        """The op type of the fused node."""
+        return self.spec.op_of(self.attributes)
 
 
 def prepare(match: Match, spec: KernelSpec) -> Fusion | Refusal:
@@ -145,8 +154,8 @@ def operand_shape(scope: Scope, value: Value | Built) -> tuple[Dim, ...]:
 def operand_types(fusion: Fusion, precision_mode: str) -> dict[str, int]:
     """The element types in which operands reach the kernel, by the kernel's names; outputs are typed like x or q."""
     types = dict(fusion.signature.inputs)
-    first = next(iter(types.values()))
-    types.update(dict.fromkeys(fusion.signature.outputs, first))
+    made = fusion.output_types or (next(iter(types.values())),) * len(fusion.signature.outputs)
+    types.update(zip(fusion.signature.outputs, made, strict=True))
     return {name: compute_type(dtype, precision_mode) for name, dtype in types.items()}
 
 
@@ -181,7 +190,7 @@ def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replac
     name = names.fresh(_node_name(match.anchor.proto.name, fusion.spec.op))
     made.append(
         NewNode(
-            fusion.spec.op,
+            fusion.op,
             name,
             tuple(inputs),
             match.outputs,

@@ -45,6 +45,9 @@ def run_examples(
     """
     from atcfuse.compiler import Toolbox
 
+    book = RuleBook(
+        tuple(r for r in book.rules if r.steps), book.fragments
+    )  # what no rule takes is no example's matter
     options = Options(dialect="portable")
     tools = Toolbox(book, kernels, NO_SWITCHES, options, load_device(options.soc))
     results: list[ExampleResult] = []

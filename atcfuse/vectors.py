@@ -11,6 +11,7 @@ import numpy as np
 from atcfuse import meaning
 from atcfuse.codegen import GeneratedKernel, Signature
 from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT16
+from atcfuse.elementwise import COLUMN, FULL, ROW, SCALAR, parse_expression
 from atcfuse.graph.dialect import Dialect, to_dialect
 from atcfuse.graph.single import Tensor, one_node_model
 from atcfuse.graph.store import save_bytes
@@ -69,7 +70,7 @@ def signature_model(
 
     operands = [tensor(o.name) if signature.has(o.name) else None for o in spec.inputs]
     results = [tensor(name) for name in outputs]
-    model = one_node_model(spec.op, attributes, operands, results, meaning.render(spec, of), opset)
+    model = one_node_model(spec.op_of(attributes), attributes, operands, results, meaning.render(spec, of), opset)
     to_dialect(model, dialect)
     return model
 
@@ -173,12 +174,20 @@ def _linear_shapes(signature: Signature) -> dict[str, Shape]:
     return {**rows, "bias": (COLUMNS,), "gain": (COLUMNS,), "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 
+def _elementwise_shapes(signature: Signature) -> dict[str, Shape]:
+    expression = parse_expression(signature.text("expression"))
+    columns = (*(1,) * (expression.columns - 1), HIDDEN) if expression.columns else (HIDDEN,)
+    shapes = {FULL: (*ROWS, *columns), ROW: columns, COLUMN: (*ROWS, *(1 for _ in columns)), SCALAR: (1,)}
+    return {f"x{i + 1}": shapes[given.kind] for i, given in enumerate(expression.inputs)}
+
+
 _SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
     "attention": _attention_shapes,
     **dict.fromkeys(("layer_norm_qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _norm_shapes),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn_shapes),
     "group_norm_silu": _group_norm_shapes,
     **dict.fromkeys(("linear", "layer_norm_linear"), _linear_shapes),
+    "elementwise": _elementwise_shapes,
     "rotary_embedding": _rotary_shapes,
     "scale_mask_softmax": _softmax_shapes,
 }
@@ -194,7 +203,11 @@ def _values(signature: Signature, name: str, shape: Shape) -> Array:
     steps = ((mixed >> np.uint64(20)) % 255).astype(np.int64) - 127
     if signature.dtypes[name] == BOOL:
         keep: Array = (steps > -40).reshape(shape)
+        if signature.spec.name == "elementwise":
+            return keep
         keep[..., -1] = True
         return keep if signature.integer("mask_keeps") else ~keep
+    if signature.spec.name == "elementwise":
+        steps = np.abs(steps) + 1  # within the domain of logarithms and roots
     scale = 512 if name.startswith("w") else 64
     return encode((steps / scale).reshape(shape), signature.dtypes[name])

@@ -87,17 +87,49 @@ def transformer_of(nodes: int, size: Size = TINY) -> onnx.ModelProto:
 
 
 def chain(nodes: int) -> onnx.ModelProto:
-    """One path of `nodes` nodes: Mul, Add, Tanh and Transpose in turn."""
+    """One path of `nodes` nodes: Mul, Tanh and Add with a Transpose after each, so that no two are neighbours."""
     b = Builder(np.random.default_rng(0))
     scale, shift = b.weight("scale", 8), b.weight("shift", 8)
     value = "x"
     for i in range(nodes):
-        op = ("Mul", "Add", "Tanh", "Transpose")[i % 4]
+        op = ("Mul", "Transpose", "Tanh", "Transpose", "Add", "Transpose")[i % 6]
         second = {"Mul": [scale], "Add": [shift]}.get(op, [])
         attributes = {"perm": [1, 0]} if op == "Transpose" else {}
         value = b.node(op, [value, *second], "", **attributes)
     b.nodes[-1].output[0] = "y"
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [8, 8]) for n in ("x", "y"))
+    return _model(b, [x], y)
+
+
+def elementwise_chain(nodes: int) -> onnx.ModelProto:
+    """One path of `nodes` element-wise nodes: as few kernels as hold them."""
+    b = Builder(np.random.default_rng(0))
+    shift = b.weight("shift", 64)
+    value = "x"
+    for i in range(nodes):
+        value = b.node(("Add", "Tanh", "Neg", "Sigmoid")[i % 4], [value, shift] if i % 4 == 0 else [value], "")
+    b.nodes[-1].output[0] = "y"
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 64]) for n in ("x", "y"))
+    return _model(b, [x], y)
+
+
+def elementwise_dag(nodes: int) -> onnx.ModelProto:
+    """Blocks of 250 nodes, all alike: each reads one or two of the last twenty values, every ninth multiplies."""
+    b = Builder(np.random.default_rng(0))
+    weight, values = b.weight("weight", 64, 64), ["x"]
+    picks = [(b.random.integers(0, 20, 2).tolist(), int(b.random.integers(0, 6))) for _ in range(250)]
+    for i in range(nodes):
+        if i % len(picks) == 0:
+            values = values[-1:]
+        back, op = picks[i % len(picks)]
+        one, other = (values[-1 - k % len(values)] for k in back)
+        name = ("Add", "Mul", "Max", "Tanh", "Sigmoid", "Neg")[op]
+        if i % len(picks) % 9 == 8:
+            values.append(b.node("MatMul", [one, weight], ""))
+        else:
+            values.append(b.node(name, [one, other] if op < 3 else [one], ""))
+    b.nodes[-1].output[0] = "y"
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 64]) for n in ("x", "y"))
     return _model(b, [x], y)
 
 
@@ -199,6 +231,8 @@ def _gelu(b: Builder, x: str, scope: str) -> str:
 MAKERS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "transformer": transformer_of,
     "chain": chain,
+    "elementwise-chain": elementwise_chain,
+    "elementwise-dag": elementwise_dag,
     "bert": lambda layers: transformer(layers, BERT_BASE),
 }
 """Models by kind; the number is one of nodes, for `bert` one of layers."""

@@ -38,6 +38,10 @@ CASES = (
     Case("transformer, 20k nodes", "transformer", 20_000),
     Case("transformer, 100k nodes", "transformer", 100_000, runs=3),
     Case("chain, 20k nodes", "chain", 20_000),
+    Case("element-wise chain, 10k nodes", "elementwise-chain", 10_000),
+    Case("element-wise chain, 100k nodes", "elementwise-chain", 100_000, runs=3),
+    Case("element-wise DAG, 10k nodes", "elementwise-dag", 10_000),
+    Case("element-wise DAG, 100k nodes", "elementwise-dag", 100_000, runs=3),
     Case("BERT-base, 12 layers, weights inside", "bert", 12),
     Case("BERT-base, 12 layers, external weights", "bert", 12, external=True),
 )

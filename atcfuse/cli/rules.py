@@ -156,11 +156,12 @@ def _maker(rule: Rule) -> str:
 
 
 def _book(folders: Sequence[Path]) -> RuleBook:
+    from atcfuse.autofuse import with_autofuse
     from atcfuse.kernel import load_kernels
     from atcfuse.loader import load_rules
     from atcfuse.resources import data_folder
 
-    return load_rules([data_folder("rules"), *folders], load_kernels(data_folder("kernels")))
+    return with_autofuse(load_rules([data_folder("rules"), *folders], load_kernels(data_folder("kernels"))))
 
 
 def _rule(book: RuleBook, name: str) -> Rule:

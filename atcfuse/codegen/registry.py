@@ -8,6 +8,7 @@ from typing import Any
 
 from atcfuse.codegen import (
     attention,
+    elementwise,
     ffn,
     group_norm_silu,
     layer_norm_qkv,
@@ -78,5 +79,6 @@ GENERATORS: Mapping[str, Generator] = {
     "scale_mask_softmax": Generator(
         scale_mask_softmax.figures, scale_mask_softmax.ELEMENTS, scale_mask_softmax.values, scale_mask_softmax.refusal
     ),
+    "elementwise": Generator(elementwise.figures, elementwise.ELEMENTS, elementwise.values, elementwise.refusal),
 }
 """By kernel name."""

@@ -97,6 +97,7 @@ def render_driver(kernel: GeneratedKernel) -> str:
     )
 
 
+@lru_cache(maxsize=4)
 def _common_files(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.h"))}
 
@@ -121,8 +122,9 @@ def _render(signature: Signature, op_type: str) -> dict[str, str]:
     return files
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _environment(folder: Path) -> Environment:
+    """The templates of a folder, each compiled once: a model may need hundreds of kernels."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

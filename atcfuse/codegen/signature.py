@@ -14,6 +14,7 @@ AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...]
 FLOAT, BOOL, FLOAT16, BFLOAT16 = (ELEMENT_TYPES[name] for name in ("float32", "bool", "float16", "bfloat16"))
 CPP_TYPES = {FLOAT: "float", FLOAT16: "half", BFLOAT16: "bfloat16_t", BOOL: "uint8_t"}
 """C++ element types of kernel operands by TensorProto.DataType; a boolean is a byte."""
+ELEMENT_NAMES = {FLOAT: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16", BOOL: "bool"}
 ELEMENT_BYTES = {FLOAT: 4, FLOAT16: 2, BFLOAT16: 2, BOOL: 1}
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from atcfuse.codegen import Signature, rotary_embedding, scale_mask_softmax
+from atcfuse.codegen import Signature, elementwise, rotary_embedding, scale_mask_softmax
 from atcfuse.codegen import attention as attention_code
+from atcfuse.codegen.signature import ELEMENT_NAMES
 from atcfuse.device import Device
 from atcfuse.match.values import Refusal
 from atcfuse.planner.attention import plan_attention
+from atcfuse.planner.elementwise import plan_elementwise
 from atcfuse.planner.ffn import plan_ffn
 from atcfuse.planner.group_norm_silu import plan_group_norm_silu
 from atcfuse.planner.linear import plan_linear
@@ -42,6 +44,11 @@ def _ffn(signature: Signature, shapes: Shapes, device: Device, occupancy: float)
     return plan_ffn(ffn.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
+def _elementwise(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
+    problem, dtype = elementwise.problem_of(signature, shapes), ELEMENT_NAMES[signature.dtypes["x1"]]
+    return plan_elementwise(problem, elementwise.passes(signature), dtype, device, occupancy)
+
+
 def _group_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
     problem = group_norm_silu.problem_of(signature.attributes, signature.dtypes, shapes, signature.family)
     return plan_group_norm_silu(problem, device, occupancy)
@@ -64,6 +71,7 @@ PLANNERS: Mapping[str, Planner] = {
     "layer_norm_qkv": _norm,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn),
+    "elementwise": _elementwise,
     "group_norm_silu": _group_norm,
     **dict.fromkeys(("linear", "layer_norm_linear"), _linear),
     "rotary_embedding": _rotary,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
@@ -15,6 +16,11 @@ from atcfuse.resources import data_folder
 
 FUSED = {"FusedAttention", "FusedLayerNormQKV"}
 CONVERTED = ["bert_ts17_fp32_dynamic", "nanogpt_ts17_fp16_static"]
+
+
+def by_rules(ops: Iterable[str]) -> set[str]:
+    """The fused operators that rules made; leftover element-wise ones are grouped in any case."""
+    return {op for op in ops if not op.startswith("FusedElementwise")}
 
 
 def top(folder: Path) -> set[str]:

@@ -62,7 +62,7 @@ class Evaluator:
         self.model = model
         self.known = known or {}
         own = (_operator(f.domain, f.name) for f in model.proto.functions)
-        self.local = {name for name in own if name not in fused.OPERATORS}
+        self.local = {name for name in own if fused.operator_of(name) is None}
         self.taken: set[str] = set()
         self.parameters: set[str] = set()
         self.hints: dict[int, dict[str, ValueInfoProto]] = {}
@@ -89,7 +89,7 @@ class Evaluator:
 
     def _evaluate(self, call: Call) -> None:
         node, scope = call.node, call.scope
-        operator = OPERATORS.get(node.op)
+        operator = OPERATORS.get(node.op) or (fused.operator_of(node.op) if "::" in node.op else None)
         if operator is None or not node.outputs or node.op in self.local:
             self._unknown(call)
             return

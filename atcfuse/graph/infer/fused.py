@@ -7,8 +7,10 @@ from functools import reduce
 
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.dims import Dim, broadcast, divide, product
+from atcfuse.elementwise import parse_expression
 from atcfuse.graph.facts import Fact
-from atcfuse.graph.infer.call import Call, MalformedNodeError, Shape
+from atcfuse.graph.infer.call import Call, MalformedNodeError, Shape, broadcast_shapes
+from atcfuse.kernel import is_suffixed
 from atcfuse.layout import LayoutFactor, parse_layout
 
 
@@ -156,6 +158,17 @@ def _projection(call: Call, weight_at: int, residual_at: int) -> Fact:
     return Fact(x.dtype, (*x.shape[:-1], weight[0 if transposed else 1]))
 
 
+def elementwise(call: Call) -> list[Fact]:
+    """FusedElementwise: every result has the shape to which all operands broadcast."""
+    try:
+        expression = parse_expression(str(call.node.attributes.get("expression")))
+    except ValueError:
+        raise MalformedNodeError("expression") from None
+    call.expect(len(expression.inputs))
+    shape = broadcast_shapes([f.shape for f in call.inputs])
+    return [Fact(dtype, shape) for dtype in expression.output_types]
+
+
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedAttention": attention,
     "atcfuse::FusedLayerNormLinear": layer_norm_linear,
@@ -171,3 +184,12 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedScaleMaskSoftmax": scale_mask_softmax,
     "atcfuse::FusedLinear": linear,
 }
+
+SUFFIXED: dict[str, Callable[[Call], Fact | list[Fact]]] = {"atcfuse::FusedElementwise": elementwise}
+"""Operators whose names go on with ten letters a to p."""
+
+
+def operator_of(op: str) -> Callable[[Call], Fact | list[Fact]] | None:
+    """The evaluation function of one of our operators, None for any other."""
+    known = OPERATORS.get(op) or SUFFIXED.get(op[:-10])
+    return known if op in OPERATORS or is_suffixed(op, op[:-10]) else None

@@ -1,0 +1,205 @@
+"""Which nodes can be steps of an element-wise kernel, and what they read and compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from atcfuse.dims import Dim, broadcast
+from atcfuse.elementwise import BOOL, COLUMN, FULL, OPERATORS, ROW, SCALAR, Kind
+from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.schema import parameter
+
+FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
+FLOATS = frozenset({FLOAT, FLOAT16, BFLOAT16})
+MOST_AXES = 8
+_DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
+_EXPONENTS = (0.5, 1.0, 2.0, 3.0)
+_LOWEST, _HIGHEST = -math.inf, math.inf
+
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A node as a step: `arguments` are values by name (no-ops looked through) and constants, in the step's order.
+
+    `kinds` maps each way to split the result's axes (how many trailing ones are columns, 0 for none) to how every value
+    is broadcast there; `types` are the values' element types.
+    """
+
+    node: Node
+    op: str
+    arguments: tuple[str | float, ...]
+    dtype: int
+    shape: Shape
+    kinds: Mapping[int, Mapping[str, Kind]]
+    types: Mapping[str, int]
+
+    @property
+    def values(self) -> list[str]:
+        """The values that it reads."""
+        return [a for a in self.arguments if isinstance(a, str)]
+
+
+class Reader:
+    """Reads candidates from a scope. `types` are the element types that the chip computes with.
+
+    `whole_blocks` is for a chip that copies no parts of blocks: columns must be known to be a multiple of it.
+    """
+
+    def __init__(self, scope: Scope, types: frozenset[int], whole_blocks: int = 1) -> None:
+        self._scope, self._types, self._blocks = scope, types, whole_blocks
+
+    def candidate(self, node: Node) -> Candidate | None:
+        """The node as a step, None where it is none."""
+        if node.op not in _READERS or len(node.outputs) != 1 or not node.outputs[0]:
+            return None
+        fact = self._scope.fact(node.outputs[0])
+        if fact.shape is None or len(fact.shape) > MOST_AXES or fact.dtype not in self._types:
+            return None
+        found = _READERS[node.op](self, node)
+        if found is None:
+            return None
+        op, arguments = found
+        if len(arguments) != OPERATORS[op].values + OPERATORS[op].constants:
+            return None
+        kinds = self._kinds(arguments, fact.shape)
+        if not kinds or not self._typed(op, arguments, fact.dtype):
+            return None
+        types = {a: self._scope.fact(a).dtype for a in arguments if isinstance(a, str)}
+        return Candidate(node, op, tuple(arguments), fact.dtype, fact.shape, kinds, types)
+
+    def number(self, value: str) -> float | None:
+        """The one number of a constant value, None where it has none."""
+        found = self._scope.fact(value).splat
+        if not isinstance(found, (int, float)) or math.isnan(found):
+            return None
+        return float(found)
+
+    def argument(self, value: str) -> str | float:
+        """A constant as a number, any other value by the name of what it repeats."""
+        number = self.number(value)
+        return self._scope.source(value) if number is None else number
+
+    def parameter(self, node: Node, name: str) -> Any:
+        """A parameter of the node by name."""
+        return parameter(self._scope, node, name)
+
+    def _typed(self, op: str, arguments: Sequence[str | float], dtype: int) -> bool:
+        """Whether the element types are those that the step takes."""
+        operator = OPERATORS[op]
+        values = arguments[: operator.values]
+        if not any(isinstance(v, str) for v in values) or any(isinstance(v, str) for v in arguments[len(values) :]):
+            return False
+        kinds = [self._scope.fact(v).dtype if isinstance(v, str) else 0 for v in values]
+        masks = [
+            position < len(operator.takes_bool) and operator.takes_bool[position] for position in range(len(values))
+        ]
+        if any(m and not isinstance(v, str) for m, v in zip(masks, values, strict=True)):
+            return False
+        numbers = {k for k, m in zip(kinds, masks, strict=True) if k and not m}
+        if any(k != BOOL for k, m in zip(kinds, masks, strict=True) if k and m) or not numbers <= self._types:
+            return False
+        if op == "Cast":
+            return True
+        if operator.result == "bool":
+            return dtype == BOOL and len(numbers) == 1 and numbers <= FLOATS
+        return numbers <= {dtype} and (op == "Where" or dtype in FLOATS or not numbers)
+
+    def _kinds(self, arguments: Sequence[str | float], shape: Shape) -> dict[int, dict[str, Kind]]:
+        """For every split that all values allow, how each is broadcast; empty where the node cannot be a step."""
+        values = {a: self._scope.fact(a).shape for a in arguments if isinstance(a, str)}
+        shapes = [s for s in values.values() if s is not None]
+        # A constant stands for one number: the result must have its shape without it.
+        if not shapes or len(shapes) != len(values) or _together(shapes) != shape:
+            return {}
+        found: dict[int, dict[str, Kind]] = {}
+        for columns in range(max(len(shape), 1)):
+            kinds = {name: _kind(s or (), shape, columns) for name, s in values.items()}
+            known = {name: kind for name, kind in kinds.items() if kind is not None}
+            if len(known) == len(kinds) and self._splits(shape, columns, known):
+                found[columns] = known
+        return found
+
+    def _splits(self, shape: Shape, columns: int, kinds: Mapping[str, Kind]) -> bool:
+        if self._blocks == 1 or not columns:
+            return True
+        sizes = shape[len(shape) - columns :]
+        known = [d for d in sizes if isinstance(d, int)]
+        whole = len(known) == len(sizes) and math.prod(known) % self._blocks == 0
+        return COLUMN not in kinds.values() and whole
+
+
+def _together(shapes: Sequence[Shape]) -> Shape:
+    rank = max(len(s) for s in shapes)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    return tuple(reduce(broadcast, dims) for dims in zip(*padded, strict=True))
+
+
+def _kind(operand: Shape, shape: Shape, columns: int) -> Kind | None:
+    """How an operand is broadcast to a shape whose last `columns` axes are columns (0: all axes are), or None."""
+    padded = (1,) * (len(shape) - len(operand)) + operand
+    varies: dict[bool, bool | None] = {True: None, False: None}
+    for axis, (size, whole) in enumerate(zip(padded, shape, strict=True)):
+        if size not in (1, whole):
+            return None
+        if whole == 1:
+            continue
+        is_column = not columns or axis >= len(shape) - columns
+        if varies[is_column] not in (None, size == whole):
+            return None
+        varies[is_column] = size == whole
+    # A side whose axes are all 1 is as the other one.
+    in_columns, in_rows = (varies[side] if varies[side] is not None else varies[not side] for side in (True, False))
+    if in_rows is in_columns:
+        return SCALAR if in_rows is False else FULL
+    return ROW if in_columns else COLUMN
+
+
+_Read = tuple[str, Sequence["str | float"]]
+
+
+def _plain(reader: Reader, node: Node) -> _Read | None:
+    return node.op, [reader.argument(i) for i in node.inputs]
+
+
+def _pow(reader: Reader, node: Node) -> _Read | None:
+    exponent = reader.number(node.input(1))
+    return ("Pow", [reader.argument(node.input(0)), exponent]) if exponent in _EXPONENTS else None
+
+
+def _clip(reader: Reader, node: Node) -> _Read | None:
+    bounds: list[float | None] = []
+    for position, (name, default) in enumerate((("min", _LOWEST), ("max", _HIGHEST)), 1):
+        if isinstance(node.attributes.get(name), float):
+            bounds.append(float(node.attributes[name]))
+        elif node.input(position):
+            bounds.append(reader.number(node.input(position)))
+        else:
+            bounds.append(default)
+    low, high = bounds
+    if low is None or high is None or low > high:
+        return None
+    return "Clip", [reader.argument(node.input(0)), low, high]
+
+
+def _with_attributes(reader: Reader, node: Node) -> _Read | None:
+    values = [node.attributes.get(name, default) for name, default in _DEFAULTS[node.op].items()]
+    return node.op, [reader.argument(node.input(0)), *(float(v) for v in values)]
+
+
+def _gelu(reader: Reader, node: Node) -> _Read | None:
+    op = {"none": "Gelu", "tanh": "GeluTanh"}.get(str(node.attributes.get("approximate", "none")))
+    return (op, [reader.argument(node.input(0))]) if op else None
+
+
+_BY_ATTRIBUTE = {**dict.fromkeys(_DEFAULTS, _with_attributes), "Pow": _pow, "Clip": _clip, "Gelu": _gelu}
+_READERS: Mapping[str, Callable[[Reader, Node], _Read | None]] = {
+    op: _BY_ATTRIBUTE.get(op, _plain) for op in OPERATORS if op != "GeluTanh"
+}
+NAMES = frozenset(_READERS)
+"""The ONNX operators that can be steps."""

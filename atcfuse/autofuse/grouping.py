@@ -1,0 +1,150 @@
+"""Which nodes may become one: greedy, in topological order, in time linear in nodes and edges.
+
+Every node gets a *stage*. Along an edge the stage never falls, and it rises where the edge leaves a group. Nodes of one
+group have one stage, so no path leaves a group and comes back, and no two groups wait for each other: whatever is on
+such a path has a later stage than the group. A group is grown freely and then cut into pieces that a kernel can hold;
+the pieces are intervals of the topological order, so the same holds for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+Splits = frozenset[int]
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A node of the graph: the positions of the nodes that it reads.
+
+    `splits` is None for a node that takes part in no group, else the ways to tell rows from columns that all of its
+    operands allow; members of a group have one in common. `fusible` are those of `reads` that may be in its group:
+    results of its own shape, read element by element.
+    """
+
+    reads: tuple[int, ...]
+    splits: Splits | None = None
+    fusible: frozenset[int] = frozenset()
+
+
+def grow(vertices: Sequence[Vertex]) -> list[list[int]]:
+    """The groups, each in the given order, which must be topological."""
+    stages = [0] * len(vertices)
+    groups = _Groups(len(vertices))
+    for here, vertex in enumerate(vertices):
+        stage = 0
+        for source in vertex.reads:
+            leaves = vertices[source].splits is not None and source not in vertex.fusible
+            stage = max(stage, stages[source] + leaves)
+        if vertex.splits is None:
+            stages[here] = stage
+            continue
+        joined = [s for s in vertex.fusible if stages[s] == stage]
+        if not groups.join(here, vertex.splits, joined):
+            stage += 1
+        stages[here] = stage
+    return groups.members(i for i, v in enumerate(vertices) if v.splits is not None)
+
+
+class _Groups:
+    """Disjoint sets with the splits that all members allow."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+        self._splits: dict[int, Splits] = {}
+
+    def _root(self, node: int) -> int:
+        while self._parent[node] != node:
+            self._parent[node] = self._parent[self._parent[node]]
+            node = self._parent[node]
+        return node
+
+    def join(self, node: int, splits: Splits, others: Sequence[int]) -> bool:
+        """Puts a new node into one group with all of `others`, or into one of its own where that cannot be (False)."""
+        roots = sorted({self._root(other) for other in others})
+        common = splits
+        for root in roots:
+            common &= self._splits[root]
+        if not common:
+            self._splits[node] = splits
+            return False
+        self._splits[node] = common
+        for root in roots:
+            self._parent[root] = node
+        return True
+
+    def members(self, nodes: Iterable[int]) -> list[list[int]]:
+        """The groups in the order of their first members."""
+        found: dict[int, list[int]] = {}
+        for node in nodes:
+            found.setdefault(self._root(node), []).append(node)
+        return list(found.values())
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a member adds to a kernel: operands from outside its group by name, and calls in its code.
+
+    `inside` are the members of its group that it reads, `outside` how many readers its result has elsewhere (an output
+    of the graph counts as one).
+    """
+
+    operands: tuple[str, ...]
+    inside: tuple[int, ...]
+    outside: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a piece may have at most. `live` bounds results that are waited for at any moment."""
+
+    inputs: int
+    outputs: int
+    calls: int
+    live: int
+
+
+def cut(group: Sequence[int], load: Mapping[int, Load], bounds: Bounds) -> Iterator[list[int]]:
+    """The group in as few pieces as a greedy walk makes; each keeps within the bounds.
+
+    A piece ends before the member that would exceed one, at the last place where its outputs were few enough.
+    """
+    start = 0
+    readers = dict.fromkeys(group, 0)
+    for member in group:
+        for source in load[member].inside:
+            readers[source] += 1
+    while start < len(group):
+        end = _longest(group, start, load, readers, bounds)
+        yield list(group[start:end])
+        start = end
+
+
+def _longest(
+    group: Sequence[int], start: int, load: Mapping[int, Load], readers: Mapping[int, int], bounds: Bounds
+) -> int:
+    """The end of the piece that begins at `start`; a single member is a piece whatever it needs."""
+    waiting: dict[int, int] = {}
+    inputs: set[object] = set()
+    calls, good, outputs, live = 0, start + 1, 0, 0
+    for at in range(start, len(group)):
+        member, own = group[at], load[group[at]]
+        inputs.update(own.operands)
+        inputs.update(source for source in own.inside if source not in waiting)
+        calls += own.calls
+        for source in own.inside:
+            if source in waiting:
+                waiting[source] -= 1
+                if not waiting[source]:
+                    live -= 1
+                    outputs -= not load[source].outside
+        waiting[member] = readers[member]
+        live += readers[member] > 0
+        outputs += 1
+        if len(inputs) > bounds.inputs or calls > bounds.calls or live > bounds.live:
+            return good
+        if outputs <= bounds.outputs:
+            good = at + 1
+    return good

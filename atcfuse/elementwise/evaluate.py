@@ -1,0 +1,109 @@
+"""Expressions evaluated with numpy in float64: an oracle that shares nothing with the lowering."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from atcfuse.elementwise.expression import BOOL, FLOAT16, Expression, Operand, Step
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def evaluate(expression: Expression, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs, numbers as float64, of the shape to which all inputs broadcast.
+
+    Casts to float16 round, and so do float16 results where they are compared, as they would in the model.
+    """
+    results: list[Array] = []
+    with np.errstate(all="ignore"):
+        for step in expression.steps:
+            values = [_value(expression, step, a, inputs, results) for a in step.arguments]
+            results.append(_FUNCTIONS[step.op](*values) if step.op != "Cast" else _cast(step, values[0]))
+    shape = np.broadcast_shapes(*(x.shape for x in inputs))
+    return [np.broadcast_to(results[i], shape) for i in expression.outputs]
+
+
+def _value(
+    expression: Expression, step: Step, argument: Operand | float, inputs: Sequence[Array], results: Sequence[Array]
+) -> Any:
+    if not isinstance(argument, Operand):
+        return bool(argument) if expression.argument_type(step) == BOOL else np.float64(argument)
+    value: Array = (inputs if argument.source == "x" else results)[argument.index]
+    if step.dtype == BOOL and expression.dtype(argument) == FLOAT16:
+        return _half(value)
+    return value
+
+
+def _half(value: Array) -> Array:
+    return np.asarray(value.astype(np.float16), np.float64)
+
+
+def _cast(step: Step, value: Array) -> Array:
+    if step.dtype == BOOL:
+        return np.not_equal(value, 0)
+    if step.dtype == FLOAT16:
+        return _half(value)
+    return np.asarray(value, np.float64)
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(0, x)
+
+
+def _hard_sigmoid(x: Array, alpha: float = 1 / 6, beta: float = 0.5) -> Array:
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "Neg": np.negative,
+    "Abs": np.abs,
+    "Sqrt": np.sqrt,
+    "Reciprocal": np.reciprocal,
+    "Exp": np.exp,
+    "Log": np.log,
+    "Erf": _erf,
+    "Tanh": np.tanh,
+    "Sigmoid": _sigmoid,
+    "Relu": lambda x: np.maximum(x, 0),
+    "Softplus": _softplus,
+    "Mish": lambda x: x * np.tanh(_softplus(x)),
+    "HardSwish": lambda x: x * _hard_sigmoid(x),
+    "HardSigmoid": _hard_sigmoid,
+    "Gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
+    "GeluTanh": _gelu_tanh,
+    "Pow": np.power,
+    "LeakyRelu": lambda x, alpha: np.where(x < 0, alpha * x, x),
+    "Elu": lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x),
+    "Clip": np.clip,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+    "Not": np.logical_not,
+    "Where": np.where,
+}

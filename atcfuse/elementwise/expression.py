@@ -1,0 +1,213 @@
+"""What a `FusedElementwise` node computes: element-wise steps over inputs that are broadcast in one of four ways.
+
+The text form is the node's only attribute. It names neither values nor sizes, so the same computation in every layer is
+one operator, and it holds every constant exactly.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Union
+
+Kind = Literal["full", "row", "column", "scalar"]
+FULL: Kind = "full"
+ROW: Kind = "row"
+COLUMN: Kind = "column"
+SCALAR: Kind = "scalar"
+"""How an input relates to the result's elements as [rows, columns]: all of them, one row, one column, one element."""
+
+FLOAT, BOOL, FLOAT16, BFLOAT16 = 1, 9, 10, 16
+TYPE_NAMES = {FLOAT: "float32", BOOL: "bool", FLOAT16: "float16", BFLOAT16: "bfloat16"}
+_TYPES = {name: dtype for dtype, name in TYPE_NAMES.items()}
+
+MAX_INPUTS, MAX_OUTPUTS = 8, 4
+"""Of one operator, as its `kernel.yaml` declares them."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of expressions: how many values it takes, then how many constants, and what comes out.
+
+    `result` is "same" (the type of the last value), "bool", or "cast" (any). `takes_bool` says which values are masks.
+    """
+
+    values: int
+    constants: int = 0
+    result: Literal["same", "bool", "cast"] = "same"
+    takes_bool: tuple[bool, ...] = ()
+
+
+_UNARY = ("Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Relu", "Softplus", "Mish")
+_COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+
+OPERATORS: Mapping[str, Operator] = {
+    **{op: Operator(2) for op in ("Add", "Sub", "Mul", "Div", "Min", "Max")},
+    **{op: Operator(1) for op in (*_UNARY, "HardSwish", "Gelu", "GeluTanh")},
+    **{op: Operator(1, 1) for op in ("Pow", "LeakyRelu", "Elu")},
+    **{op: Operator(1, 2) for op in ("Clip", "HardSigmoid")},
+    **{op: Operator(2, result="bool") for op in _COMPARISONS},
+    **{op: Operator(2, takes_bool=(True, True)) for op in ("And", "Or", "Xor")},
+    "Not": Operator(1, takes_bool=(True,)),
+    "Where": Operator(3, takes_bool=(True,)),
+    "Cast": Operator(1, result="cast"),
+}
+"""ONNX's operators by their names, attributes as constants; Gelu with `approximate="tanh"` is GeluTanh."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: its element type (TensorProto.DataType) and how it is broadcast."""
+
+    dtype: int
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a step reads: the input or step of that index."""
+
+    source: Literal["x", "t"]
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.source}{self.index + 1}"
+
+
+Argument = Union[Operand, float]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator on values and constants; a constant has the element type of the values beside it."""
+
+    op: str
+    arguments: tuple[Argument, ...]
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Inputs, steps in order of computation, and the steps that are outputs.
+
+    `columns` is how many trailing axes of the result make up its columns, 0 where no input is a row or a column.
+    """
+
+    columns: int
+    inputs: tuple[Input, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+
+    def dtype(self, operand: Operand) -> int:
+        """The element type of an operand."""
+        return (self.inputs if operand.source == "x" else self.steps)[operand.index].dtype
+
+    def of_kind(self, kind: Kind) -> tuple[int, ...]:
+        """The inputs broadcast in this way."""
+        return tuple(i for i, given in enumerate(self.inputs) if given.kind == kind)
+
+    @property
+    def output_types(self) -> tuple[int, ...]:
+        """Element types of the outputs."""
+        return tuple(self.steps[i].dtype for i in self.outputs)
+
+    def argument_type(self, step: Step) -> int:
+        """The element type that constants of a step have: that of its last value that is no condition."""
+        values = step.arguments[1:] if step.op == "Where" else step.arguments
+        types = [self.dtype(a) for a in values if isinstance(a, Operand)]
+        return types[-1] if types else step.dtype
+
+    def __str__(self) -> str:
+        return "; ".join(self._parts())
+
+    def _parts(self) -> Iterator[str]:
+        yield f"columns {self.columns}"
+        for i, given in enumerate(self.inputs):
+            yield f"x{i + 1}: {TYPE_NAMES[given.dtype]} {given.kind}"
+        for i, step in enumerate(self.steps):
+            yield f"t{i + 1}: {TYPE_NAMES[step.dtype]} = {step.op}({', '.join(map(_argument_text, step.arguments))})"
+        yield f"out {', '.join(f't{i + 1}' for i in self.outputs)}"
+
+
+def _argument_text(argument: Argument) -> str:
+    return str(argument) if isinstance(argument, Operand) else float(argument).hex()
+
+
+_INPUT = re.compile(r"x(\d{1,3}): (\w+) (full|row|column|scalar)")
+_STEP = re.compile(r"t(\d{1,4}): (\w+) = (\w+)\(([^()]*)\)")
+
+
+@lru_cache(maxsize=4096)
+def parse_expression(text: str) -> Expression:
+    """The expression of a node. Raises ValueError where the text is not exactly what an expression prints."""
+    try:
+        expression = _parsed(text.split("; "))
+        for index, step in enumerate(expression.steps):
+            _check_step(expression, index, step)
+    except (KeyError, IndexError) as exception:
+        raise ValueError(f"not an element-wise expression: {exception}") from None
+    if str(expression) != text:
+        raise ValueError("not an element-wise expression as atcfuse writes it")
+    used = {a for step in expression.steps for a in step.arguments if isinstance(a, Operand)}
+    if any(Operand("x", i) not in used for i in range(len(expression.inputs))):
+        raise ValueError("an input is not used")
+    return expression
+
+
+def _parsed(parts: list[str]) -> Expression:
+    if not parts[0].startswith("columns ") or not parts[-1].startswith("out "):
+        raise ValueError("not an element-wise expression")
+    inputs: list[Input] = []
+    steps: list[Step] = []
+    for part in parts[1:-1]:
+        given = _INPUT.fullmatch(part)
+        if given:
+            inputs.append(Input(_TYPES[given[2]], given[3]))  # type: ignore[arg-type]
+            continue
+        step = _STEP.fullmatch(part)
+        if step is None:
+            raise ValueError(f"not a step: {part!r}")
+        arguments = tuple(_argument(word) for word in step[4].split(", "))
+        steps.append(Step(step[3], arguments, _TYPES[step[2]]))
+    outputs = tuple(int(word[1:]) - 1 for word in parts[-1][len("out ") :].split(", "))
+    if not 1 <= len(inputs) <= MAX_INPUTS or not 1 <= len(outputs) <= MAX_OUTPUTS or not steps:
+        raise ValueError("too few or too many inputs, steps or outputs")
+    if not all(0 <= o < len(steps) for o in outputs) or len(set(outputs)) != len(outputs):
+        raise ValueError("an output is no step")
+    return Expression(int(parts[0][len("columns ") :]), tuple(inputs), tuple(steps), outputs)
+
+
+def _argument(word: str) -> Argument:
+    if re.fullmatch(r"[xt]\d{1,4}", word):
+        return Operand("x" if word[0] == "x" else "t", int(word[1:]) - 1)
+    value = float.fromhex(word)
+    if math.isnan(value):
+        raise ValueError("NaN is no constant")
+    return value
+
+
+def _check_step(expression: Expression, index: int, step: Step) -> None:
+    """Raises ValueError for a step that its operator does not allow."""
+    operator = OPERATORS[step.op]
+    if len(step.arguments) != operator.values + operator.constants:
+        raise ValueError(f"{step.op} with {len(step.arguments)} arguments")
+    values, constants = step.arguments[: operator.values], step.arguments[operator.values :]
+    if any(isinstance(c, Operand) for c in constants) or all(not isinstance(v, Operand) for v in values):
+        raise ValueError(f"{step.op} of these arguments")
+    for position, value in enumerate(values):
+        wants_bool = position < len(operator.takes_bool) and operator.takes_bool[position]
+        if not isinstance(value, Operand):
+            if wants_bool:
+                raise ValueError(f"{step.op} of a constant mask")
+            continue
+        if not 0 <= value.index < (len(expression.inputs) if value.source == "x" else index):
+            raise ValueError(f"{value} is not known before t{index + 1}")
+        is_bool = expression.dtype(value) == BOOL
+        may_be_bool = step.op == "Cast" or (step.op == "Where" and position > 0)
+        if is_bool != wants_bool and not (may_be_bool and is_bool):
+            raise ValueError(f"{step.op} of {TYPE_NAMES[expression.dtype(value)]}")
+    if operator.result == "bool" and step.dtype != BOOL:
+        raise ValueError(f"{step.op} gives a mask")

@@ -1,0 +1,209 @@
+"""Tiling of the `elementwise` kernel and the bytes that it moves, equal to `elementwise_host.h.j2`.
+
+The result is [rows, columns]: its trailing axes are columns where an input is a row or a column, otherwise all elements
+are columns of one row. A tile is some whole rows, or a chunk of one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from atcfuse.tiling import Platform, ceil_div, round_up
+
+LANES = 64
+"""Rows begin at multiples of so many elements in UB, and comparisons take as many at once."""
+RAGGED = 32
+"""On 310P copies move so many elements at once, whatever their type."""
+TEMPORARY_BYTES = 12_288
+COLUMN_ROWS = 256
+"""Rows of a tile at most where an input is a column."""
+COLUMN_BYTES = COLUMN_ROWS * (4 + 4 + 32)
+_MOST_ELEMENTS = 63 * 256  # 255 repeats of 64 lanes spread a column over a row
+_LEAST_ELEMENTS = 2048
+_BITS_UNIT = 256
+_MOST_ROWS = 4095
+MOST_COUNT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a kernel holds for every element of a tile: bytes of inputs and outputs, planes (row inputs' too), bits."""
+
+    in_bytes: int
+    out_bytes: int
+    planes: int
+    bits: int
+    temporary: bool
+    columns: bool
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Buffers whose size no tile changes."""
+        return (TEMPORARY_BYTES if self.temporary else 0) + (COLUMN_BYTES if self.columns else 0)
+
+    def most_elements(self, ub: int) -> int:
+        """Elements of the largest tile that fits, a multiple of `_BITS_UNIT`; 0 where none does."""
+        eighths = 8 * (2 * self.in_bytes + 2 * self.out_bytes + 4 * self.planes) + self.bits
+        most = max(ub - self.fixed_bytes, 0) * 8 // eighths // _BITS_UNIT * _BITS_UNIT
+        return min(most, _MOST_ELEMENTS)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One node: `spread` means that an input is a row or a column. Element bytes of inputs by kind, and of outputs."""
+
+    rows: int
+    columns: int
+    spread: bool
+    full: tuple[int, ...]
+    row: tuple[int, ...]
+    column: tuple[int, ...]
+    scalar: tuple[int, ...]
+    outputs: tuple[int, ...]
+    needs: Needs
+    pads: bool = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compute: an empty cache is a size."""
+        return self.rows < 1 or self.columns < 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tiles of `tile_rows` rows by `chunk` columns, every row `pitch` elements in UB; tasks dealt out in ranges."""
+
+    problem: Problem
+    chunk: int
+    pitch: int
+    tile_rows: int
+    row_blocks: int
+    chunks: int
+    per_core: int
+    blocks: int
+
+    @property
+    def tasks(self) -> int:
+        """Tiles in all."""
+        return self.row_blocks * self.chunks
+
+    @property
+    def tile(self) -> int:
+        """Elements of a tile in UB."""
+        return self.tile_rows * self.pitch
+
+    def tasks_of(self, core: int) -> range:
+        """The tiles of a core; the last core takes what is left."""
+        last = self.tasks if core == self.blocks - 1 else (core + 1) * self.per_core
+        return range(core * self.per_core, last)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Bytes a launch moves and holds, named as in the twin's report."""
+
+    compulsory_bytes: int
+    tensor_bytes_read: int
+    tensor_bytes_written: int
+    ub: int
+    workspace_bytes_read: int = 0
+    workspace_bytes_written: int = 0
+    workspace_footprint: int = 0
+    messages: int = 0
+    l1: int = 0
+    l0a: int = 0
+    l0b: int = 0
+    l0c: int = 0
+
+
+def refusal(problem: Problem, chip: Platform) -> str | None:
+    """Why the kernel cannot take the problem, or None where it can."""
+    if problem.empty:
+        return None
+    if problem.rows > MOST_COUNT or problem.columns > MOST_COUNT:
+        return "fewer than 2^31 rows and columns"
+    if problem.needs.most_elements(chip.ub) < _BITS_UNIT:
+        return "operands and temporaries that fit on chip together"
+    if not problem.pads and problem.spread and problem.columns % RAGGED:
+        return "columns in multiples of 32 where a row is broadcast: this chip copies no parts of blocks"
+    if not problem.pads and problem.columns < RAGGED:
+        return "at least 32 elements: this chip copies no parts of blocks"
+    return None
+
+
+def plan(problem: Problem, chip: Platform) -> Plan:
+    """The tiling of a problem that is not refused."""
+    if problem.empty:
+        return Plan(problem, LANES, LANES, 1, 0, 0, 0, 1)
+    most, cores = problem.needs.most_elements(chip.ub), chip.vector_cores
+    rows, columns = problem.rows, problem.columns
+    if not problem.spread:
+        even = round_up(ceil_div(columns, cores), _BITS_UNIT)
+        chunk = min(max(even, _LEAST_ELEMENTS), most)
+        chunk, tile_rows = min(chunk, round_up(columns, LANES)), 1
+    elif round_up(columns, LANES) <= most:
+        chunk = round_up(columns, LANES)
+        fitting = min(most // chunk, COLUMN_ROWS if problem.column else _MOST_ROWS)
+        tile_rows = min(max(ceil_div(rows, cores), ceil_div(_LEAST_ELEMENTS, chunk)), fitting, rows)
+    else:
+        parts = ceil_div(columns, most)
+        chunk, tile_rows = round_up(ceil_div(columns, parts), LANES), 1
+    row_blocks, chunks = ceil_div(rows, tile_rows), ceil_div(columns, chunk)
+    tasks = row_blocks * chunks
+    per_core = ceil_div(tasks, cores)
+    blocks = ceil_div(tasks, per_core)
+    alone = tasks - (blocks - 1) * per_core == 1
+    if not problem.pads and not problem.spread and columns % RAGGED and blocks > 1 and alone:
+        blocks -= 1  # the last tile writes into the one before, so both belong to one core
+    return Plan(problem, chunk, chunk, tile_rows, row_blocks, chunks, per_core, blocks)
+
+
+def predict(tiling: Plan) -> Prediction:
+    """What one launch with this tiling moves and holds."""
+    p = tiling.problem
+    elements = p.rows * p.columns
+    ragged = not p.pads and not p.spread and p.columns % RAGGED != 0
+    copied = elements - p.columns % RAGGED + RAGGED if ragged else elements
+    row_reads = sum(_row_columns(tiling, core) for core in range(tiling.blocks))
+    read = (
+        copied * sum(p.full)
+        + row_reads * sum(p.row)
+        + p.rows * tiling.chunks * sum(p.column)
+        + tiling.blocks * sum(p.scalar)
+    )
+    once = elements * sum(p.full) + p.columns * sum(p.row) + p.rows * sum(p.column) + sum(p.scalar)
+    written = elements * sum(p.outputs)
+    return Prediction(once + written, read, copied * sum(p.outputs), _ub_bytes(tiling))
+
+
+def _row_columns(tiling: Plan, core: int) -> int:
+    """Columns of a row input that a core loads: every chunk that it works on, once."""
+    tasks = tiling.tasks_of(core)
+    if not tasks or not tiling.problem.row:
+        return 0
+    first, last = tasks[0] // tiling.row_blocks, tasks[-1] // tiling.row_blocks
+    return min((last + 1) * tiling.chunk, tiling.problem.columns) - first * tiling.chunk
+
+
+def _ub_bytes(tiling: Plan) -> int:
+    needs, tile = tiling.problem.needs, tiling.tile
+    bits = needs.bits * round_up(ceil_div(tile, 8), 32)
+    queues = 2 * tile * (needs.in_bytes + needs.out_bytes)
+    return queues + tile * 4 * needs.planes + bits + needs.fixed_bytes
+
+
+def fold(shape: Sequence[int], columns: int) -> tuple[int, int]:
+    """A result's rows and columns; with 0 trailing axes all elements are columns of one row."""
+    if columns == 0:
+        return 1, prod(shape)
+    split = max(len(shape) - columns, 0)
+    return prod(shape[:split]), prod(shape[split:])
+
+
+def broadcast(shapes: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+    """The result's shape: that of all inputs together."""
+    rank = max(len(s) for s in shapes.values())
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes.values()]
+    return tuple(0 if 0 in extents else max(extents) for extents in zip(*padded, strict=True))

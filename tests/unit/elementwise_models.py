@@ -1,0 +1,158 @@
+"""Random models of element-wise operators, with what groups must not cross: products, reductions, views, shapes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+FLOAT, BOOL, FLOAT16 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.FLOAT16
+NUMPY = {FLOAT: np.float32, BOOL: np.bool_, FLOAT16: np.float16}
+ROWS, COLUMNS = 3, 8
+CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -0.375, 3.5, -10000.0)
+UNARY = (
+    "Neg",
+    "Abs",
+    "Exp",
+    "Erf",
+    "Tanh",
+    "Sigmoid",
+    "Relu",
+    "Softplus",
+    "HardSwish",
+    "LeakyRelu",
+    "Elu",
+    "HardSigmoid",
+)
+COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+
+
+@dataclass
+class Program:
+    """A model under construction; `full` values have the whole shape, `others` are broadcast to it."""
+
+    source: random.Random
+    dtype: int
+    nodes: list[Any] = field(default_factory=list)
+    numbers: list[str] = field(default_factory=list)
+    masks: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+
+    def emit(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """A node and the name of its result."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name=f"n_{name}", **attributes))
+        return name
+
+    def constant(self) -> str:
+        """A scalar constant of the model's element type."""
+        name = f"c{len(self.constants)}"
+        value = self.source.choice(CONSTANTS)
+        shape = self.source.choice([(), (1,)])
+        self.constants.append(numpy_helper.from_array(np.full(shape, value, NUMPY[self.dtype]), name))
+        return name
+
+    def number(self) -> str:
+        """A value of numbers of the whole shape, recent ones rather than old ones."""
+        recent = self.numbers[-4:] if self.source.random() < 0.6 else self.numbers
+        return self.source.choice(recent)
+
+    def operand(self) -> str:
+        """A value of numbers of any shape."""
+        kind = self.source.random()
+        return self.constant() if kind < 0.25 else self.source.choice(self.others) if kind < 0.45 else self.number()
+
+    def step(self) -> None:
+        """One more operator."""
+        pick = self.source.random()
+        if pick < 0.35:
+            pair = [self.number(), self.operand()]
+            self.source.shuffle(pair)
+            self.numbers.append(self.emit(self.source.choice(["Add", "Sub", "Mul", "Div", "Min", "Max"]), *pair))
+        elif pick < 0.6:
+            self.numbers.append(self.emit(self.source.choice(UNARY), self.number()))
+        elif pick < 0.7:
+            pair = [self.number(), self.operand()]
+            self.source.shuffle(pair)
+            self.masks.append(self.emit(self.source.choice(COMPARISONS), *pair))
+        elif pick < 0.8:
+            mask = self.source.choice(self.masks)
+            self.numbers.append(self.emit("Where", mask, self.number(), self.operand()))
+        elif pick < 0.87:
+            self.logical()
+        elif pick < 0.93:
+            target = self.source.choice([self.dtype, BOOL])
+            made = self.emit(
+                "Cast", self.source.choice(self.masks) if target == self.dtype else self.number(), to=target
+            )
+            (self.masks if target == BOOL else self.numbers).append(made)
+        else:
+            self.barrier()
+
+    def logical(self) -> None:
+        """A mask of masks."""
+        op = self.source.choice(["And", "Or", "Xor", "Not"])
+        operands = [self.source.choice(self.masks) for _ in range(1 if op == "Not" else 2)]
+        self.masks.append(self.emit(op, *operands))
+
+    def barrier(self) -> None:
+        """What no element-wise kernel takes in."""
+        kind = self.source.choice(["product", "sum", "view", "twin", "shape"])
+        if kind == "product":
+            self.numbers.append(self.emit("MatMul", self.number(), "w"))
+        elif kind == "sum":
+            total = self.emit("ReduceSum", self.number(), "axes", keepdims=1)
+            self.others.append(self.emit("Tanh", total))
+        elif kind == "view":
+            flat = self.emit("Reshape", self.number(), "flat")
+            self.numbers.append(self.emit("Reshape", flat, "whole"))
+        elif kind == "twin":
+            self.numbers.append(self.emit("Identity", self.number()))
+        else:
+            size = self.emit("Cast", self.emit("Shape", self.number()), to=self.dtype)
+            self.others.append(self.emit("ReduceMax", size, keepdims=1))
+
+
+def random_model(seed: int, dtype: int = FLOAT, steps: int = 24) -> tuple[ModelProto, dict[str, np.ndarray]]:
+    """A model and inputs for it; the first axis is dynamic."""
+    source = random.Random(seed)
+    program = Program(source, dtype)
+    shapes = {"x": ("batch", ROWS, COLUMNS), "z": ("batch", ROWS, COLUMNS), "row": (COLUMNS,), "rows": (ROWS, COLUMNS)}
+    shapes |= {"column": ("batch", ROWS, 1), "scalar": (1,), "mask": ("batch", ROWS, COLUMNS), "few": (COLUMNS,)}
+    program.numbers, program.masks = ["x", "z"], ["mask"]
+    program.others = ["row", "column", "scalar", "rows"]
+    for _ in range(steps):
+        program.step()
+    if source.random() < 0.5:
+        program.masks.append("few")
+        program.numbers.append(program.emit("Where", "few", program.number(), program.number()))
+    return _model(program, shapes), _inputs(shapes, dtype, seed)
+
+
+def _model(program: Program, shapes: dict[str, tuple[Any, ...]]) -> ModelProto:
+    made = [n.output[0] for n in program.nodes]
+    read = {i for n in program.nodes for i in n.input}
+    outputs = [v for v in made if v not in read or program.source.random() < 0.08]
+    weight = np.linspace(-0.5, 0.5, COLUMNS * COLUMNS).reshape(COLUMNS, COLUMNS).astype(NUMPY[program.dtype])
+    tensors = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.array([2], np.int64), "axes")]
+    tensors += [numpy_helper.from_array(np.array([-1, ROWS * COLUMNS], np.int64), "flat")]
+    tensors += [numpy_helper.from_array(np.array([-1, ROWS, COLUMNS], np.int64), "whole"), *program.constants]
+    types = {name: BOOL if name in ("mask", "few") else program.dtype for name in shapes}
+    inputs = [helper.make_tensor_value_info(name, types[name], shape) for name, shape in shapes.items()]
+    results = [helper.make_empty_tensor_value_info(v) for v in outputs]
+    graph = helper.make_graph(program.nodes, "random", inputs, results, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _inputs(shapes: dict[str, tuple[Any, ...]], dtype: int, seed: int) -> dict[str, np.ndarray]:
+    random_numbers = np.random.default_rng(seed)
+    found = {}
+    for name, shape in shapes.items():
+        sizes = [2 if s == "batch" else s for s in shape]
+        drawn = random_numbers.normal(size=sizes)
+        found[name] = drawn > 0 if name in ("mask", "few") else drawn.astype(NUMPY[dtype])
+    return found

@@ -1,0 +1,358 @@
+"""Element-wise groups in whole models: the same bits as before, no cycle, nothing left for a second run."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import onnxruntime
+import pytest
+from elementwise_models import FLOAT, FLOAT16, random_model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, parser
+from onnx.reference import ReferenceEvaluator
+
+from atcfuse import safety
+from atcfuse.artifacts import model_project
+from atcfuse.autofuse import RULE, Limits, find_fusions
+from atcfuse.compiler import Result, Toolbox, optimize_proto, toolbox
+from atcfuse.graph.index import Model
+from atcfuse.graph.infer import infer
+from atcfuse.graph.traffic import Remembered
+from atcfuse.options import Options
+from atcfuse.restore import restore
+from atcfuse.switches import NO_SWITCHES
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@lru_cache(maxsize=8)
+def tools(**changes: object) -> Toolbox:
+    return toolbox(replace(Options(dialect="portable", kernels=False), **changes))  # type: ignore[arg-type]
+
+
+def optimized(model: ModelProto, using: Toolbox | None = None) -> Result:
+    return optimize_proto(copy.deepcopy(model), using or tools())
+
+
+def run(model: ModelProto, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    known = {i.name for i in session.get_inputs()}
+    return session.run(None, {name: value for name, value in inputs.items() if name in known})  # type: ignore[no-any-return]
+
+
+def interpret(model: ModelProto, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """By ONNX's own interpreter: onnxruntime computes chains of half in float, and drops roundings as it likes."""
+    known = {i.name for i in model.graph.input}
+    with np.errstate(all="ignore"):
+        found = ReferenceEvaluator(model).run(None, {k: v for k, v in inputs.items() if k in known})
+    return list(found)
+
+
+def assert_same(
+    original: ModelProto, changed: ModelProto, inputs: Mapping[str, np.ndarray], half: bool = False
+) -> None:
+    compute = interpret if half else run
+    for a, b in zip(compute(original, inputs), compute(changed, inputs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def fused_ops(model: ModelProto) -> list[str]:
+    return [n.op_type for n in model.graph.node if n.domain == "atcfuse"]
+
+
+def parsed(text: str, opset: int = 17) -> ModelProto:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
+    for at, node in enumerate(model.graph.node):
+        node.name = node.name or f"{node.op_type}_{at}"
+    return model
+
+
+CHAIN = """chain (float[batch,3,64] x, float[64] b) => (float[batch,3,64] y) <float two = {2.0}> {
+  a = Add(x, b)
+  m = Mul(a, two)
+  y = Sigmoid(m)
+}"""
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=SEEDS, half=st.booleans())
+def test_random_models_keep_every_bit_and_come_out_unchanged(seed: int, half: bool) -> None:
+    check_random(seed, FLOAT16 if half else FLOAT)
+
+
+@pytest.mark.slow
+@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=SEEDS, half=st.booleans())
+def test_thousands_of_random_models(seed: int, half: bool) -> None:
+    check_random(seed, FLOAT16 if half else FLOAT)
+
+
+def check_random(seed: int, dtype: int) -> None:
+    model, inputs = random_model(seed, dtype)
+    first = optimized(model)
+    assert_same(model, first.model, inputs, dtype == FLOAT16)
+    again = optimized(first.model)
+    assert again.model.SerializeToString() == first.model.SerializeToString()
+    assert_same(model, restore(first.model), inputs, dtype == FLOAT16)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=SEEDS)
+def test_every_group_alone_is_safe(seed: int) -> None:
+    model = Model(random_model(seed, steps=40)[0])
+    infer(model)
+    spec = tools().kernels["elementwise"]
+    for fusion in find_fusions(model.main, spec, Limits(), Remembered()):
+        match = fusion.match
+        inputs = [str(v) for v in fusion.inputs]
+        violation, _ = safety.check(model.main, match.members, match.outputs, inputs, frozenset(inputs))
+        assert violation is None
+        assert len(fusion.inputs) <= 8
+        assert 1 <= len(match.outputs) <= 4
+
+
+def test_random_models_are_fused_at_all() -> None:
+    counts = [len(fused_ops(optimized(random_model(seed)[0]).model)) for seed in range(20)]
+    assert min(counts) >= 1
+    assert sum(counts) >= 30
+
+
+def test_a_chain_is_one_node_with_its_expression() -> None:
+    result = optimized(parsed(CHAIN))
+    (node,) = result.model.graph.node
+    assert node.op_type.startswith("FusedElementwise")
+    assert len(node.op_type) == len("FusedElementwise") + 10
+    assert {a.name: a.s.decode() for a in node.attribute} == {
+        "expression": "columns 1; x1: float32 full; x2: float32 row; t1: float32 = Add(x1, x2); "
+        "t2: float32 = Mul(t1, 0x1.0000000000000p+1); t3: float32 = Sigmoid(t2); out t3"
+    }
+    (entry,) = result.report["fusions"]
+    assert entry["rule"] == "elementwise"
+    assert entry["op"] == node.op_type
+    assert entry["launches_saved"] == 2
+
+
+def layers(count: int, scale: float = 2.0) -> ModelProto:
+    body = ["x0 = Add(x, b)\n  h0 = MatMul(x0, w)"]
+    for i in range(count):
+        body += [f"a{i} = Mul(h{i}, s)", f"e{i} = Erf(a{i})", f"g{i} = Mul(e{i}, h{i})", f"h{i + 1} = MatMul(g{i}, w)"]
+    head = f"(float[4,8] x, float[8] b, float[8,8] w) => (float[4,8] h{count}) <float s = {{{scale}}}>"
+    return parsed(f"layers {head} {{\n  " + "\n  ".join(body) + "\n}")
+
+
+def test_the_same_group_in_every_layer_is_one_operator() -> None:
+    ops = fused_ops(optimized(layers(5)).model)
+    assert len(ops) == 5
+    assert len(set(ops)) == 1
+
+
+def test_another_constant_is_another_operator() -> None:
+    one, other = (fused_ops(optimized(layers(1, scale)).model) for scale in (2.0, 3.0))
+    assert one != other
+
+
+def test_sizes_and_names_are_in_no_operator() -> None:
+    renamed = CHAIN.replace("64", "32").replace("a = ", "q = ").replace("Mul(a", "Mul(q").replace("chain", "other")
+    assert fused_ops(optimized(parsed(CHAIN)).model) == fused_ops(optimized(parsed(renamed)).model)
+
+
+DIAMOND = """diamond (float[4,8] x, float[8,8] w) => (float[4,8] y) {
+  a = Relu(x)
+  b = Exp(a)
+  m = MatMul(b, w)
+  c = Tanh(a)
+  y = Add(m, c)
+}"""
+
+
+def test_a_path_that_leaves_and_comes_back_splits_the_group() -> None:
+    model = parsed(DIAMOND)
+    result = optimized(model).model
+    (fused,) = [n for n in result.graph.node if n.domain == "atcfuse"]
+    assert set(fused.output) == {"b", "c"}
+    assert Counter(n.op_type for n in result.graph.node if not n.domain) == {"MatMul": 1, "Add": 1}
+    assert_same(model, result, {"x": np.ones((4, 8), np.float32), "w": np.eye(8, dtype=np.float32)})
+
+
+def test_values_read_elsewhere_become_outputs() -> None:
+    model = parsed("""several (float[4,8] x) => (float[4,8] y, float[4,8] a) {
+      a = Relu(x)
+      b = Exp(a)
+      y = Tanh(b)
+    }""")
+    (node,) = optimized(model).model.graph.node
+    assert list(node.output) == ["a", "y"]
+
+
+def test_a_shape_of_an_inner_value_is_read_from_an_operand() -> None:
+    model = parsed("""shapes (float[batch,8] x) => (float[batch,8] y, int64[2] s) {
+      a = Relu(x)
+      s = Shape(a)
+      b = Exp(a)
+      y = Tanh(b)
+    }""")
+    result = optimized(model).model
+    (node,) = [n for n in result.graph.node if n.domain == "atcfuse"]
+    assert list(node.output) == ["y"]
+    assert_same(model, result, {"x": np.ones((3, 8), np.float32)})
+
+
+def test_host_arithmetic_on_shapes_is_left_alone() -> None:
+    model = parsed("""host (float[batch,8] x) => (int64[2] y) <int64 two = {2}> {
+      s = Shape(x)
+      a = Mul(s, two)
+      b = Add(a, two)
+      y = Sub(b, s)
+    }""")
+    assert not fused_ops(optimized(model).model)
+
+
+def test_broadcasts_that_no_kernel_knows_end_the_group() -> None:
+    model = parsed("""middle (float[2,3,4] x, float[3,1] c, float[1,1,4] r) => (float[2,3,4] y) {
+      a = Mul(x, c)
+      b = Relu(a)
+      y = Add(b, r)
+    }""")
+    result = optimized(model).model
+    assert next(n.op_type for n in result.graph.node) == "Mul"
+    assert len(fused_ops(result)) == 1
+
+
+def test_a_constant_that_makes_the_shape_is_an_operand_that_stays() -> None:
+    model = parsed("""raises (float[3] x) => (float[1,3] y, float[1,3] z) <float[1,1] one = {1.0}> {
+      a = Add(x, one)
+      y = Exp(a)
+      z = Tanh(y)
+    }""")
+    result = optimized(model).model
+    assert "Add" in [n.op_type for n in result.graph.node]
+    assert_same(model, result, {"x": np.ones(3, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({"disabled": frozenset({"elementwise"})}, "ATF321"), ({"keep_all": True}, "ATF322")],
+)
+def test_what_turns_rules_off_turns_the_grouping_off(changes: dict[str, object], code: str) -> None:
+    result = optimized(parsed(CHAIN), tools(**changes))
+    assert not result.report["fusions"]
+    assert [(k["rule"], k["code"]) for k in result.report["kept"]] == [("elementwise", code)]
+    assert result.report["rules"]["elementwise"] == {"switch": "off", "match_times": 1, "effect_times": 0}
+
+
+def test_a_node_left_alone_is_no_step() -> None:
+    result = optimized(parsed(CHAIN), tools(keep_nodes=("Mul_1",)))
+    assert not result.report["fusions"]
+    assert [(k["anchor"], k["code"]) for k in result.report["kept"]] == [("Mul_1", "ATF325")]
+
+
+def test_what_does_not_pay_is_kept_with_its_figures() -> None:
+    using = tools(kernels=True, min_saving_us=1000.0)
+    result = optimized(parsed(CHAIN), using)
+    assert [(k["rule"], k["code"]) for k in result.report["kept"]] == [("elementwise", "ATF330")]
+    forced = optimized(parsed(CHAIN), tools(kernels=True, min_saving_us=1000.0, forced=frozenset({"elementwise"})))
+    assert len(forced.report["fusions"]) == 1
+
+
+def test_long_chains_end_at_the_instruction_cache() -> None:
+    lines = "\n".join(f"v{i + 1} = {'Tanh' if i % 2 else 'Neg'}(v{i})" for i in range(300))
+    model = parsed(f"long (float[4,8] v0) => (float[4,8] v300) {{ {lines} }}")
+    result = optimized(model, tools(kernels=True))
+    assert not [k for k in result.report["kept"] if k["code"] == "ATF332"]
+    assert 2 < len(fused_ops(result.model)) < 20
+    assert len(result.model.graph.node) == len(fused_ops(result.model))
+
+
+def test_a_chip_without_kernels_keeps_everything() -> None:
+    result = optimized(parsed(CHAIN), tools(kernels=True, soc="Ascend910A"))
+    assert [k["code"] for k in result.report["kept"]] == ["ATF336"]
+
+
+def test_310p_takes_rows_of_whole_blocks_only() -> None:
+    whole = optimized(parsed(CHAIN), tools(kernels=True, soc="Ascend310P3"))
+    ragged = optimized(parsed(CHAIN.replace("64", "65")), tools(kernels=True, soc="Ascend310P3"))
+    assert len(whole.report["fusions"]) == 1
+    assert [f["nodes"] for f in ragged.report["fusions"]] == [["Mul_1", "Sigmoid_2"]]
+
+
+def test_the_rule_has_a_switch_of_its_own() -> None:
+    assert RULE.switch == "FusedElementwiseFusionPass"
+    assert RULE.switch_kind == "UBFusion"
+    assert tools().switches is NO_SWITCHES
+    assert tools().book.rules[-1] is RULE
+
+
+def test_clip_and_power_take_constants_only() -> None:
+    model = parsed("""functions (float[4,8] x, float e) => (float[4,8] y) <float lo = {0.5}, float three = {3.0}> {
+      a = Clip(x, lo)
+      b = Pow(a, three)
+      c = Pow(b, e)
+      y = Relu(c)
+    }""")
+    result = optimized(model).model
+    assert [n.op_type[:3] for n in result.graph.node] == ["Fus", "Pow", "Rel"]
+    assert_same(
+        model, result, {"x": np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8), "e": np.array(1.5, np.float32)}
+    )
+
+
+def test_old_opsets_write_bounds_as_attributes() -> None:
+    model = parsed("old (float[4,8] x) => (float[4,8] y) { a = Clip<min = -1.0, max = 0.5>(x) \n y = Neg(a) }", 10)
+    result = optimized(model).model
+    assert len(fused_ops(result)) == 1
+    assert_same(model, result, {"x": np.linspace(-3, 3, 32, dtype=np.float32).reshape(4, 8)})
+
+
+def outputs_of(model: ModelProto) -> Sequence[str]:
+    return [o.name for o in model.graph.output]
+
+
+def test_types_of_outputs_follow_the_expression() -> None:
+    model = parsed("masks (float[4,8] x) => (bool[4,8] y) <float zero = {0.0}> { a = Neg(x) \n y = Less(a, zero) }")
+    result = optimized(model, tools(kernels=True, forced=frozenset({"elementwise"})))
+    assert len(fused_ops(result.model)) == 1
+    assert result.model.graph.output[0].type.tensor_type.elem_type == TensorProto.BOOL
+    assert outputs_of(result.model) == ["y"]
+
+
+TWO = """two (float[4,64] x, float[64,64] w) => (float[4,64] y) <float half = {0.5}> {
+  a = Tanh(x)
+  b = Mul(a, half)
+  m = MatMul(b, w)
+  c = Exp(m)
+  d = Neg(c)
+  n = MatMul(d, w)
+  e = Exp(n)
+  y = Neg(e)
+}"""
+
+
+def test_every_expression_has_its_own_operator_and_plugin_in_the_project() -> None:
+    using = tools(kernels=True, forced=frozenset({"elementwise"}))
+    model = optimized(parsed(TWO), using).model
+    ops = sorted(set(fused_ops(model)))
+    assert len(fused_ops(model)) == 3
+    assert len(ops) == 2
+    files = model_project(model, None, using.kernels, "Ascend910B1").files
+    definitions = [name for name in files if name.startswith("op_host/atcfuse_elementwise_")]
+    plugins = [text for name, text in files.items() if name.endswith("_plugin.cpp")]
+    assert len(definitions) == len(plugins) == 2
+    for op in ops:
+        (plugin,) = [text for text in plugins if f'"atcfuse::1::{op}"' in str(text)]
+        assert "PartitionedCall" not in str(plugin)
+    tests = {name.split("/")[1] for name in files if name.startswith("tests/")}
+    assert len(tests) == 2
+
+
+def test_the_report_names_a_plugin_for_every_operator() -> None:
+    result = optimized(parsed(TWO), tools(kernels=True, forced=frozenset({"elementwise"})))
+    assert [p["op_type"] for p in result.report["plugins"]] == sorted(set(fused_ops(result.model)))
