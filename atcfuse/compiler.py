@@ -90,6 +90,7 @@ class Findings:
     unfolded: list[Kept] = field(default_factory=list)
     fusions: list[tuple[Fusion, str]] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
+    blocked: list[Kept] = field(default_factory=list)
     matched: dict[str, int] = field(default_factory=dict)
 
 
@@ -172,7 +173,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(proto, path)
         infer(model, known)
-        again = _another_round(findings.kept, model)
+        again = _another_round(findings.blocked, model)
         finders = _finders(model, tools, heads, pricer) if again or pricer else []
         if not again:
             break
@@ -317,6 +318,8 @@ def _round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings
     selection = select(fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
     kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
     findings.kept = _one_each(kept, selection.chosen)
+    taken = {(id(f.match.scope), member) for f in selection.chosen for member in f.match.members}
+    findings.blocked = [k for k in kept if (id(k.scope), k.index) not in taken]
     return _carry_out(model, selection.chosen, findings)
 
 

@@ -94,6 +94,8 @@ def merges(scope: Scope, value: str) -> tuple[Link, ...]:
     """What `value` is rearranged into, itself first: each next value is the only use of the one before it.
 
     The views are of the later value in the memory of `value`. Readers of the shape alone do not count as uses here.
+    Where the chain ends with Reshapes of the leading axes alone, those are left out: rows are flattened for a product
+    behind, which reads them either way, and such a node costs nothing where it is.
     """
     shape = scope.fact(value).shape
     if shape is None:
@@ -104,7 +106,15 @@ def merges(scope: Scope, value: str) -> tuple[Link, ...]:
         if above is None:
             break
         links.append(above)
+    while len(links) > 1 and _only_regroups_rows(scope, links[-2], links[-1]):
+        links.pop()
     return tuple(links)
+
+
+def _only_regroups_rows(scope: Scope, before: Link, after: Link) -> bool:
+    node = scope.producers.get(str(after.value))
+    reshapes = node is not None and node.op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+    return reshapes and before.shape[-1:] == after.shape[-1:]
 
 
 def _above(scope: Scope, link: Link) -> Link | None:

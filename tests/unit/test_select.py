@@ -160,3 +160,22 @@ def test_fusions_in_a_row_are_both_taken() -> None:
     second: Any = Fusion(frozenset({b1, b2}), scope, ("b1", "b2"), (Value("a1"), Value("a2")))
     assert select([first, second], gain).chosen == (first, second)
     assert module._stuck([first, second]) == set()
+
+
+def test_long_chains_of_layers_are_solved_as_well_as_one_layer() -> None:
+    """A residual sum pays most with the norm behind it, but two fusions around it pay more than that one."""
+    fusions: list[Any] = []
+    saved: dict[int, float] = {}
+    layers = 3 * EXACT
+    for layer in range(layers):
+        product, total, norm, after = (4 * layer + k for k in range(4))
+        for members, time in (
+            ((product, total), 5.0),
+            ((total, norm), 6.0),
+            ((norm, after), 5.0),
+            ((after, product + 4), 4.0),
+        ):
+            fusions.append(Fusion(frozenset(members)))
+            saved[id(fusions[-1])] = time
+    chosen = select(fusions, lambda f: saved[id(f)]).chosen
+    assert sum(saved[id(f)] for f in chosen) == 10.0 * layers
