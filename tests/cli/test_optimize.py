@@ -13,7 +13,7 @@ from cli_support import SAMPLES, files
 
 from atcfuse.resources import data_folder
 
-FUSED = {"FusedAttention", "FusedLayerNormQKV"}
+FUSED = {"FusedAddLayerNorm", "FusedAttention", "FusedLayerNormQKV"}
 CONVERTED = ["bert_ts17_fp32_dynamic", "nanogpt_ts17_fp16_static"]
 
 
@@ -114,7 +114,7 @@ def test_switches_and_environment_turn_rules_off(atcfuse, bert, monkeypatch):
     switches = bert.parent / "sw.yaml"
     switches.write_text("Switch:\n  GraphFusion:\n    FusedAttentionFusionPass: off\n")
     report = json.loads(atcfuse("optimize", bert, "--fusion-switch-file", switches, "--format", "json").out)
-    assert {f["op"] for f in report["fusions"]} == {"FusedLayerNormQKV"}
+    assert {f["op"] for f in report["fusions"]} == FUSED - {"FusedAttention"}
     assert {k["code"] for k in report["kept"] if k["rule"] == "attention"} == {"ATF321"}
     monkeypatch.setenv("GF_AUTOFUSION_DISABLE", "attention, layer_norm_qkv")
     report = json.loads(atcfuse("optimize", bert, "--format", "json").out)
@@ -231,7 +231,7 @@ def test_savings_bound_forced_rules_and_kept_nodes_through_options(atcfuse, bert
     assert {k["code"] for k in kept["kept"] if k["rule"] == "attention"} == {"ATF325"}
     file = tmp_path / "keep.ini"
     file.write_text("[ByNodeType]\nSoftmax\n")
-    assert {f["op"] for f in report_of(atcfuse, bert, "--keep-nodes", file)["fusions"]} == {"FusedLayerNormQKV"}
+    assert {f["op"] for f in report_of(atcfuse, bert, "--keep-nodes", file)["fusions"]} == FUSED - {"FusedAttention"}
     assert report_of(atcfuse, bert, "--keep-fp32", "Softmax,LayerNormalization")["fusions"], "kernels keep float32"
 
 
