@@ -14,7 +14,7 @@ from cli_support import SAMPLES, files
 
 from atcfuse.resources import data_folder
 
-FUSED = {"FusedAttention", "FusedLayerNormQKV"}
+FUSED = {"FusedAddLayerNorm", "FusedAttention", "FusedLayerNormQKV"}
 CONVERTED = ["bert_ts17_fp32_dynamic", "nanogpt_ts17_fp16_static"]
 
 
