@@ -52,6 +52,16 @@ def attention(**attributes: Any) -> GeneratedKernel:
     return render_kernel(spec, values, dict.fromkeys(("q", "k", "v", "bias", "out"), FLOAT16), "Ascend910B1")
 
 
+def network(norm: bool) -> GeneratedKernel:
+    values: dict[str, Any] = {"activation": "silu", "gating": "separate", "transposed": (0, 1, 0)}
+    names = ["x", "w_up", "w_gate", "w_down", "b_down", "residual", "y"]
+    if norm:
+        values |= {"norm": "rms_norm", "epsilon": 1e-6, "add_normalized": 0}
+        names += ["gamma", "normalized"]
+    spec = load_kernels(ROOT / "kernels")["layer_norm_ffn" if norm else "ffn"]
+    return render_kernel(spec, values, dict.fromkeys(names, FLOAT16), "Ascend910B1")
+
+
 def project(*kernels: GeneratedKernel) -> dict[str, str]:
     return render_project([ProjectKernel(k, f"Fused{i}") for i, k in enumerate(kernels)], "Ascend910B1")
 
@@ -73,9 +83,10 @@ def compile_and_run(folder: Path, main: str, *arguments: str, text: str = "") ->
 @needs_compiler
 def test_host_code_and_plugins_type_check(tmp_path: Path) -> None:
     files = project(norm(), norm(dtype=FLOAT, epsilon=1e-5), attention(), attention(causal="top_left", mask_fill=-1e4))
+    files |= project(network(norm=False), network(norm=True))
     write(files, tmp_path)
     sources = [n for n in files if n.endswith(".cpp") and not n.startswith("op_kernel/")]
-    assert len(sources) == 8
+    assert len(sources) == 12
     subprocess.run(["g++", *FLAGS, "-fsyntax-only", *sources], cwd=tmp_path, check=True)
 
 
