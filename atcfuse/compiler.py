@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_ROUNDS = 4
+LAST = "elementwise"
+"""The level of rules that take what is left when nothing larger fuses."""
 _NEWEST_OPSET = 23
 UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
 """Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
@@ -86,6 +88,10 @@ class Findings:
     fusions: list[tuple[Fusion, str]] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     matched: dict[str, int] = field(default_factory=dict)
+    waiting: bool = False
+    """Whether fusions of level `elementwise` wait for a round in which nothing larger fuses."""
+    finished: bool = False
+    """Whether they were carried out."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(proto, path)
         infer(model, known)
-        if not _another_round(findings.kept, model):
+        if findings.finished or not (findings.waiting or _another_round(findings.kept, model)):
             break
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
@@ -215,7 +221,10 @@ def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
             _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
     pricer = findings.pricer
-    selection = select(fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
+    larger = [f for f in fusions if f.match.rule.level != LAST]
+    findings.waiting, findings.finished = len(larger) < len(fusions), not larger
+    selection = select(larger or fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
     kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
     findings.kept = _one_each(kept, selection.chosen)
     if not selection.chosen:
@@ -277,20 +286,26 @@ def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
     return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 
 
-def _weight(refusal: Refusal) -> tuple[bool, int]:
-    """A place that would fuse but for a switch is told so, whatever other rules say of it; else the deepest wins."""
-    return refusal.code in ("ATF321", "ATF322"), refusal.depth
+def _weight(entry: Kept) -> tuple[bool, bool, int]:
+    """A place that would fuse but for a switch is told so, whatever other rules say of it; else the deepest wins.
+
+    What rules for leftovers say counts only where no other rule says anything.
+    """
+    return entry.refusal.code in ("ATF321", "ATF322"), entry.rule.level != LAST, entry.refusal.depth
 
 
 def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
     """One entry an anchor, the one that got deepest; none for anchors inside a chosen fusion or a larger candidate."""
-    taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
-    taken |= {(id(k.scope), member) for k in kept for member in k.members if member != k.index}
+    taken = {(id(f.match.scope), member): f.match.rule for f in chosen for member in f.match.members}
+    inner = {(id(k.scope), member) for k in kept for member in k.members if member != k.index}
     best: dict[tuple[int, int], Kept] = {}
     for entry in kept:
         key = (id(entry.scope), entry.index)
-        if key in taken:
+        owner = taken.get(key)
+        # What only took the leftovers of a larger fusion does not answer why that one did not happen.
+        left_over = owner is not None and owner.level == LAST != entry.rule.level and owner.kernel != entry.rule.kernel
+        if key in inner or (owner is not None and not left_over):
             continue
-        if key not in best or _weight(entry.refusal) > _weight(best[key].refusal):
+        if key not in best or _weight(entry) > _weight(best[key]):
             best[key] = entry
     return sorted(best.values(), key=lambda k: (k.scope.path, k.scope.positions[k.index]))
