@@ -223,8 +223,8 @@ def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
     pricer = findings.pricer
     # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
     larger = [f for f in fusions if f.match.rule.level != LAST]
-    findings.waiting, findings.finished = len(larger) < len(fusions), not larger
     selection = select(larger or fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
     kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
     findings.kept = _one_each(kept, selection.chosen)
     if not selection.chosen:
@@ -242,6 +242,12 @@ def _round(model: Model, tools: Toolbox, findings: Findings) -> bool:
     fresh = [text for overload, text in functions.items() if not any(o == overload for _, o in have)]
     apply(model, replacements, fresh, names)
     return True
+
+
+def _any_left(fusions: Sequence[Fusion], chosen: Sequence[Fusion]) -> bool:
+    """Whether a fusion has no node in common with those chosen."""
+    taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
+    return any(taken.isdisjoint((id(f.match.scope), m) for m in f.match.members) for f in fusions)
 
 
 def _one_rule(
