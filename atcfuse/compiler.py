@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 MAX_ROUNDS = 4
 MAX_GROUPINGS = 16
 """Groups that were fused may let others grow further: the last grouping is one that finds nothing."""
+
+
+LAST = "elementwise"
+"""The level of rules that take what is left when nothing larger fuses."""
 _NEWEST_OPSET = 23
 UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
 """Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
@@ -92,6 +96,10 @@ class Findings:
     kept: list[Kept] = field(default_factory=list)
     blocked: list[Kept] = field(default_factory=list)
     matched: dict[str, int] = field(default_factory=dict)
+    waiting: bool = False
+    """Whether fusions of level `elementwise` wait for a round in which nothing larger fuses."""
+    finished: bool = False
+    """Whether they were carried out."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +181,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(proto, path)
         infer(model, known)
-        again = _another_round(findings.blocked, model)
+        again = not findings.finished and (findings.waiting or _another_round(findings.blocked, model))
         finders = _finders(model, tools, heads, pricer) if again or pricer else []
         if not again:
             break
@@ -315,7 +323,10 @@ def _round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings
             _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
     pricer = findings.pricer
-    selection = select(fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
+    larger = [f for f in fusions if f.match.rule.level != LAST]
+    selection = select(larger or fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
     kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
     findings.kept = _one_each(kept, selection.chosen)
     taken = {(id(f.match.scope), member) for f in selection.chosen for member in f.match.members}
@@ -369,6 +380,12 @@ def _carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> bo
     return True
 
 
+def _any_left(fusions: Sequence[Fusion], chosen: Sequence[Fusion]) -> bool:
+    """Whether a fusion has no node in common with those chosen."""
+    taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
+    return any(taken.isdisjoint((id(f.match.scope), m) for m in f.match.members) for f in fusions)
+
+
 def _one_rule(
     finder: RuleFinder, rule: Rule, tools: Toolbox, opset: int, fusions: list[Fusion], kept: list[Kept], found: Findings
 ) -> None:
@@ -416,20 +433,26 @@ def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
     return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 
 
-def _weight(refusal: Refusal) -> tuple[bool, int]:
-    """A place that would fuse but for a switch is told so, whatever other rules say of it; else the deepest wins."""
-    return refusal.code in ("ATF321", "ATF322"), refusal.depth
+def _weight(entry: Kept) -> tuple[bool, bool, int]:
+    """A place that would fuse but for a switch is told so, whatever other rules say of it; else the deepest wins.
+
+    What rules for leftovers say counts only where no other rule says anything.
+    """
+    return entry.refusal.code in ("ATF321", "ATF322"), entry.rule.level != LAST, entry.refusal.depth
 
 
 def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
     """One entry an anchor, the one that got deepest; none for anchors inside a chosen fusion or a larger candidate."""
-    taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
-    taken |= {(id(k.scope), member) for k in kept for member in k.members if member != k.index}
+    taken = {(id(f.match.scope), member): f.match.rule for f in chosen for member in f.match.members}
+    inner = {(id(k.scope), member) for k in kept for member in k.members if member != k.index}
     best: dict[tuple[int, int], Kept] = {}
     for entry in kept:
         key = (id(entry.scope), entry.index)
-        if key in taken:
+        owner = taken.get(key)
+        # What only took the leftovers of a larger fusion does not answer why that one did not happen.
+        left_over = owner is not None and owner.level == LAST != entry.rule.level and owner.kernel != entry.rule.kernel
+        if key in inner or (owner is not None and not left_over):
             continue
-        if key not in best or _weight(entry.refusal) > _weight(best[key].refusal):
+        if key not in best or _weight(entry) > _weight(best[key]):
             best[key] = entry
     return sorted(best.values(), key=lambda k: (k.scope.path, k.scope.positions[k.index]))
