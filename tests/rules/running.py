@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import onnxruntime as ort
 
 from atcfuse.compiler import Result, Toolbox, optimize_proto, toolbox
 from atcfuse.options import Options
+from atcfuse.rule.model import RuleBook
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TOLERANCE = {"float32": 2e-5, "float16": 4e-3}
@@ -20,8 +22,9 @@ TOLERANCE = {"float32": 2e-5, "float16": 4e-3}
 
 @lru_cache(maxsize=1)
 def tools() -> Toolbox:
-    """All rules and kernels, dialect portable."""
-    return toolbox(Options(dialect="portable"))
+    """All rules and kernels, dialect portable; what no rule takes is not grouped."""
+    made = toolbox(Options(dialect="portable"))
+    return replace(made, book=RuleBook(tuple(r for r in made.book.rules if r.steps), made.book.fragments))
 
 
 def optimized(model: onnx.ModelProto) -> Result:

@@ -54,8 +54,8 @@ def test_the_transformer_fuses_completely_and_agrees(session_options: onnxruntim
     before = onnxruntime.InferenceSession(model.SerializeToString(), session_options).run(None, feeds)[0]
     assert before.shape == (2, 7, models.TINY.hidden)
     result = optimize_proto(model, toolbox(Options(dialect="portable")))
-    found = sorted(f["op"] for f in result.report["fusions"])
-    assert found == ["FusedAddLayerNorm"] * 4 + ["FusedAttention"] * 3 + ["FusedLayerNormQKV"] * 3
+    by_rules = [f["op"] for f in result.report["fusions"] if f["rule"] != "elementwise"]
+    assert sorted(by_rules) == ["FusedAttention"] * 3 + ["FusedLayerNormQKV"] * 3
     after = onnxruntime.InferenceSession(model.SerializeToString(), session_options).run(None, feeds)[0]
     np.testing.assert_allclose(after, before, rtol=0, atol=2e-5 * np.abs(before).max())
 

@@ -140,7 +140,7 @@ def feed(model: onnx.ModelProto, sizes: dict[str, int], seed: int = 0) -> Arrays
 
 @lru_cache(maxsize=1)
 def tools() -> Toolbox:
-    return toolbox(Options(dialect="portable"))
+    return toolbox(Options(dialect="portable", disabled=frozenset({"elementwise"})))
 
 
 def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Any], tuple[str, ...]]:

@@ -1,0 +1,107 @@
+"""Stages and cuts on random graphs: groups that can all be carried out at once, pieces within their bounds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atcfuse.autofuse.grouping import Bounds, Load, Vertex, cut, grow
+
+SPLITS = (frozenset({0, 1, 2}), frozenset({1}), frozenset({2}), frozenset({1, 2}))
+
+
+def random_graph(seed: int, size: int = 60) -> list[Vertex]:
+    source = random.Random(seed)
+    vertices: list[Vertex] = []
+    for at in range(size):
+        reads = sorted({source.randrange(max(0, at - 12), at) for _ in range(source.randrange(0, 4))} if at else set())
+        if source.random() < 0.2:
+            vertices.append(Vertex(tuple(reads)))
+            continue
+        fusible = {r for r in reads if vertices[r].splits is not None and source.random() < 0.8}
+        vertices.append(Vertex(tuple(reads), source.choice(SPLITS), frozenset(fusible)))
+    return vertices
+
+
+def pieces_of(vertices: list[Vertex], bounds: Bounds) -> list[list[int]]:
+    pieces = []
+    for group in grow(vertices):
+        members = set(group)
+        load = {
+            at: Load(
+                operands=tuple(f"v{r}" for r in vertices[at].reads if r not in members),
+                inside=tuple(r for r in vertices[at].reads if r in members),
+                outside=sum(at in v.reads for i, v in enumerate(vertices) if i not in members) + (at % 7 == 0),
+                calls=4,
+            )
+            for at in group
+        }
+        pieces += list(cut(group, load, bounds))
+    return pieces
+
+
+def is_acyclic(vertices: list[Vertex], pieces: list[list[int]]) -> bool:
+    """Whether the graph in which every piece is one vertex has a topological order."""
+    owner = {at: -1 - k for k, piece in enumerate(pieces) for at in piece}
+    edges = {(owner.get(r, r), owner.get(at, at)) for at, v in enumerate(vertices) for r in v.reads}
+    edges = {(a, b) for a, b in edges if a != b}
+    left = {owner.get(at, at) for at in range(len(vertices))}
+    while left:
+        free = left - {b for a, b in edges if a in left}
+        if not free:
+            return False
+        left -= free
+    return True
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), outputs=st.integers(1, 4), inputs=st.integers(2, 8))
+def test_all_pieces_at_once_close_no_cycle(seed: int, outputs: int, inputs: int) -> None:
+    vertices = random_graph(seed)
+    pieces = pieces_of(vertices, Bounds(inputs, outputs, 40, 6))
+    assert is_acyclic(vertices, [p for p in pieces if len(p) > 1])
+    assert sorted(at for piece in pieces for at in piece) == [i for i, v in enumerate(vertices) if v.splits is not None]
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_members_share_a_split_and_pieces_keep_within_bounds(seed: int) -> None:
+    vertices = random_graph(seed)
+    for piece in pieces_of(vertices, Bounds(5, 2, 40, 6)):
+        assert frozenset.intersection(*(vertices[at].splits or frozenset() for at in piece))
+        if len(piece) == 1:
+            continue
+        assert len({r for at in piece for r in vertices[at].reads if r not in piece}) <= 5
+        assert 4 * len(piece) <= 40
+        read = [sum(at in v.reads for i, v in enumerate(vertices) if i not in piece) + (at % 7 == 0) for at in piece]
+        dead = [not any(at in v.reads for v in vertices) for at in piece]
+        assert sum(1 for r, d in zip(read, dead, strict=True) if r and not d) <= 2
+
+
+def test_an_edge_that_is_not_read_element_by_element_ends_a_group() -> None:
+    whole = frozenset({0})
+    vertices = [
+        Vertex((), whole),
+        Vertex((0,), whole, frozenset({0})),
+        Vertex((1,)),
+        Vertex((0, 2), whole, frozenset({0})),
+    ]
+    assert grow(vertices) == [[0, 1], [3]]
+
+
+def test_operands_of_one_stage_are_taken_together_or_not_at_all() -> None:
+    a, b = frozenset({1}), frozenset({2})
+    vertices = [Vertex((), a), Vertex((), b), Vertex((0, 1), a | b, frozenset({0, 1})), Vertex((2,), a, frozenset({2}))]
+    assert grow(vertices) == [[0], [1], [2, 3]]
+
+
+@pytest.mark.parametrize("length", [1, 9, 10, 11, 100])
+def test_a_chain_is_cut_into_as_few_pieces_as_hold_it(length: int) -> None:
+    group = list(range(length))
+    load = {at: Load((), (at - 1,) if at else (), int(at == length - 1), 4) for at in group}
+    pieces = list(cut(group, load, Bounds(8, 4, 40, 6)))
+    assert [at for piece in pieces for at in piece] == group
+    assert len(pieces) == -(-length // 10)
