@@ -126,8 +126,10 @@ class Reader:
         return found
 
     def _splits(self, shape: Shape, columns: int, kinds: Mapping[str, Kind]) -> bool:
-        if self._blocks == 1 or not columns:
+        if self._blocks == 1:
             return True
+        if not columns:  # whatever the dynamic dims are, there is a whole block, or nothing
+            return math.prod(d for d in shape if isinstance(d, int)) >= self._blocks
         sizes = shape[len(shape) - columns :]
         known = [d for d in sizes if isinstance(d, int)]
         whole = len(known) == len(sizes) and math.prod(known) % self._blocks == 0

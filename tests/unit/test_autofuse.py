@@ -284,6 +284,14 @@ def test_310p_takes_rows_of_whole_blocks_only() -> None:
     assert [f["nodes"] for f in ragged.report["fusions"]] == [["Mul_1", "Sigmoid_2"]]
 
 
+def test_310p_takes_tensors_only_that_are_surely_a_block_long() -> None:
+    """A kernel that refuses a size when the model runs would be worse than none."""
+    text = "few (float[batch,1,1,keys] x) => (float[batch,1,1,keys] y) { a = Neg(x) \n y = Exp(a) }"
+    using = tools(kernels=True, soc="Ascend310P3")
+    assert not optimized(parsed(text), using).report["fusions"]
+    assert len(optimized(parsed(text.replace("1,1", "1,32")), using).report["fusions"]) == 1
+
+
 def test_the_rule_has_a_switch_of_its_own() -> None:
     assert RULE.switch == "FusedElementwiseFusionPass"
     assert RULE.switch_kind == "UBFusion"
