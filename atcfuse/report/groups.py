@@ -140,6 +140,11 @@ def rule_groups(report: Report) -> list[RuleGroup]:
     return found
 
 
+def idle_rules(rules: Iterable[RuleGroup]) -> list[str]:
+    """The rules that are on and found nothing in the model, by name."""
+    return [rule.rule for rule in rules if not rule.groups and not rule.matched and rule.switch != "off"]
+
+
 def kept_groups(kept: Iterable[Entry]) -> list[KeptGroup]:
     """Kept subgraphs by code and reason, the most frequent first."""
     found: dict[tuple[str, str, str], list[Entry]] = {}

@@ -16,6 +16,7 @@ from atcfuse.report.groups import (
     facts,
     headline,
     headline_table,
+    idle_rules,
     kept_groups,
     knows_atc,
     plugin_source,
@@ -53,12 +54,15 @@ def _headline(report: Report) -> list[str]:
 def _by_rule(report: Report) -> list[str]:
     rows = []
     atc = knows_atc(report)
-    for rule in rule_groups(report):
+    rules = rule_groups(report)
+    idle = idle_rules(rules)
+    for rule in (r for r in rules if r.rule not in idle):
         matched = "" if rule.matched is None else count(rule.matched)
         saved = _saved(rule, atc) if rule.groups else [""] * len(_saved_head("", atc))
         rows.append([code(rule.rule), prose(rule.switch), matched, count(rule.count), *saved])
     head = ["rule", "switch", "matched", "fused", *_saved_head("", atc)]
-    return table(head, rows, range(2, len(head))) if rows else []
+    lines = table(head, rows, range(2, len(head))) if rows else []
+    return [*lines, *([""] if lines else []), f"Nothing for {codes(idle)}."] if idle else lines
 
 
 def _saved_head(each: str, atc: bool) -> list[str]:

@@ -21,6 +21,7 @@ from atcfuse.report.groups import (
     facts,
     headline,
     headline_table,
+    idle_rules,
     kept_groups,
     knows_atc,
     plugin_source,
@@ -86,10 +87,13 @@ def _fusions(page: Page, report: Report) -> None:
     for rule in rules:
         if rule.groups:
             _rule(page, rule)
-    idle = [rule for rule in rules if not rule.groups]
-    for rule in idle:
+    told = [rule for rule in rules if not rule.groups and (rule.matched or rule.switch == "off")]
+    for rule in told:
         matched = f"{plural(rule.matched, 'match', 'matches')}, " if rule.matched else ""
         page.detail(f"{rule.rule}: {matched}{'switched off' if rule.switch == 'off' else 'none fused'}", depth=1)
+    idle = idle_rules(rules)
+    if idle:
+        page.detail(f"nothing for {', '.join(idle)}", depth=1)
 
 
 def _rule(page: Page, rule: RuleGroup) -> None:
