@@ -231,7 +231,8 @@ def test_restore_gives_standard_operators_that_agree(atcfuse, bert, dialect):
     atcfuse("optimize", bert, "--dialect", dialect, "-o", fused)
     outcome = atcfuse("restore", fused, "-o", restored)
     assert outcome.code == 0
-    assert outcome.out == "restored.onnx: 4 fused nodes replaced by standard operators\n"
+    made = sum(node.op_type.startswith("Fused") for node in onnx.load(fused).graph.node)
+    assert outcome.out == f"restored.onnx: {made} fused nodes replaced by standard operators\n"
     model = onnx.load(restored)
     assert [entry.domain for entry in model.opset_import] == [""]
     onnx.checker.check_model(model, full_check=True)
