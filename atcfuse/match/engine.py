@@ -58,7 +58,7 @@ class Matcher:
         self.best, self.budget = None, BUDGET
 
     def refuse(self, code: str, reason: str, where: str, depth: int) -> None:
-        """Notes a failed check. The deepest wins; of equals one that says more than another operator or value."""
+        """Notes a failed check. The deepest wins; of equals the one that says more, then the first."""
         if self.best is None or (depth, _weight(code)) > (self.best.depth, _weight(self.best.code)):
             self.best = Refusal(code, reason, where, depth)
 
@@ -406,5 +406,5 @@ class Matcher:
 
 
 def _weight(code: str) -> int:
-    """How much a failed check says: least that another operator is there, then that a value is no constant."""
-    return {"ATF310": 0, "ATF312": 1}.get(code, 2)
+    """How much a failed check says: least that another operator is there, most what a rule states as a condition."""
+    return {"ATF310": 0, "ATF314": 2}.get(code, 1)

@@ -175,7 +175,7 @@ def test_verify_runs_the_kernels_too(atcfuse: Run, bert: Path) -> None:
     done = atcfuse("verify", bert, bert.with_name("bert.fused.onnx"), "--kernels")
     assert done.code == 0, done.err
     assert "models agree" in done.out
-    assert "4 fused nodes by 2 kernels in the twin: they agree with onnxruntime" in done.out
+    assert "6 fused nodes by 3 kernels in the twin: they agree with onnxruntime" in done.out
 
 
 def test_without_a_compiler_the_message_says_what_to_do(
