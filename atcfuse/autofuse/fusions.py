@@ -127,16 +127,18 @@ class _Grouping:
             inside = tuple(p for _, p in sources if p in members and p is not None)
             operands = tuple(value for value, p in sources if p not in members)
             calls = _CALLS.get(step.op, _CALLS_OTHERWISE)
-            found[position] = Load(operands, inside, len(self._readers_outside(step, members)), calls)
+            # A no-op may be read by another piece, which nobody knows yet: here it counts as a reader.
+            outside = self._readers_outside(step, members, members_of_piece=False)
+            found[position] = Load(operands, inside, len(outside), calls)
         return found
 
-    def _readers_outside(self, step: Candidate, members: set[int]) -> list[Node | None]:
+    def _readers_outside(self, step: Candidate, members: set[int], members_of_piece: bool = True) -> list[Node | None]:
         """Who reads a step's result outside a set; None stands for the graph's outputs and nested bodies."""
         scope, value = self.scope, step.node.outputs[0]
         readers: list[Node | None] = [None] if scope.is_output(value) or value in scope.captured else []
         for reader in scope.consumers.get(value, ()):
             position = scope.positions[reader.index]
-            if position not in members and not self._looked_through(reader, members):
+            if position not in members and not (members_of_piece and self._looked_through(reader, members)):
                 readers.append(reader)
         return readers
 

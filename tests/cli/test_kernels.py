@@ -15,6 +15,14 @@ from cli_support import Outcome, files
 
 Run = Callable[..., Outcome]
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def rules_alone(atcfuse: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kernels are enough here: what no rule takes is not grouped."""
+    monkeypatch.setenv("GF_AUTOFUSION_DISABLE", "elementwise")
+
+
 NODE = "/bert/encoder/layer.0/attention/self/FusedAttention"
 
 
