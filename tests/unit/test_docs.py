@@ -63,7 +63,7 @@ def test_the_pasted_output_is_what_the_main_job_prints(request: pytest.FixtureRe
     shutil.copy(ROOT / arguments[1], tmp_path / "sample_models")
     command = [sys.executable, "-c", "from atcfuse.cli import main; main()", *arguments]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", check=True)
-    assert len(list((tmp_path / "sample_models").glob("*.fused.*"))) == 4
+    assert len(list((tmp_path / "sample_models").glob("*.fused.*"))) == 5
     before, fence, rest = read("README.md").partition("pastes anew. -->\n```text\n")
     pasted, end, after = rest.partition("```\n")
     if request.config.getoption("--update-golden"):
