@@ -5,6 +5,7 @@ and says what follows as `KernelWork`, which the cost model prices. Everything i
 One module a kernel.
 """
 
+from atcfuse.planner.attention import plan_attention
 from atcfuse.planner.elementwise import plan_elementwise
 from atcfuse.planner.ffn import plan_ffn
 from atcfuse.planner.group_norm_silu import plan_group_norm_silu
