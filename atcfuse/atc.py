@@ -8,8 +8,8 @@ results in. Nodes that one pass or several make one operator of are one launch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from atcfuse.device import Device
 from atcfuse.graph.index import Scope
@@ -91,8 +91,15 @@ class Group:
 class _Run:
     """The passes over one scope one after another."""
 
-    def __init__(self, finder: RuleFinder, kinds: Mapping[int, Kind], given: Iterable[Group]) -> None:
-        self.finder, self.kinds = finder, kinds
+    def __init__(
+        self,
+        finder: RuleFinder,
+        kinds: Mapping[int, Kind],
+        given: Iterable[Group],
+        fused: Set[int],
+        near: Set[int] | None,
+    ) -> None:
+        self.finder, self.kinds, self.fused, self.near = finder, kinds, fused, near
         self.groups = dict(enumerate(given))
         self._owner = {i: number for number, group in self.groups.items() for i in group.members}
         self._next = len(self.groups)
@@ -100,6 +107,8 @@ class _Run:
     def apply(self, rule: Rule) -> None:
         """One pass: every match that saves a launch and overlaps only what the pass takes in."""
         for match in self.finder.matches(rule, lambda node: self._is_taken(rule, node.index)):
+            if not match.members.isdisjoint(self.fused):
+                continue
             touched = {self._owner[i] for i in match.members if i in self._owner}
             if not _may_take(rule, [self.groups[t].rule.name for t in touched]):
                 continue
@@ -109,7 +118,9 @@ class _Run:
                 self._join(rule, match.members, touched, saved)
 
     def _is_taken(self, rule: Rule, index: int) -> bool:
-        """Whether a node belongs to an operator that the pass does not take in."""
+        """Whether a node is not to be looked at, or belongs to an operator that the pass does not take in."""
+        if index in self.fused or (self.near is not None and index not in self.near):
+            return True
         owner = self._owner.get(index)
         return owner is not None and self.groups[owner].rule.name not in _taken_in(rule)
 
@@ -123,10 +134,18 @@ class _Run:
 
 
 def fused_by_atc(
-    finder: RuleFinder, rules: Sequence[Rule], kinds: Mapping[int, Kind], given: Iterable[Group] = ()
+    finder: RuleFinder,
+    rules: Sequence[Rule],
+    kinds: Mapping[int, Kind],
+    given: Iterable[Group] = (),
+    fused: Set[int] = frozenset(),
+    near: Set[int] | None = None,
 ) -> list[Group]:
-    """What the passes make of a scope; `given` are groups in it that are known already."""
-    run = _Run(finder, kinds, given)
+    """What the passes make of a scope; `given` are groups in it that are known already, `fused` nodes that are gone.
+
+    Where `near` is given, matches begin at these nodes only.
+    """
+    run = _Run(finder, kinds, given, fused, near)
     opset = finder.scope.model.opset
     for rule in rules:
         if rule.opset[0] <= opset <= rule.opset[1] and finder.may_match(rule):
@@ -147,19 +166,24 @@ def _may_take(rule: Rule, touched: Sequence[str]) -> bool:
     return set(touched) <= _taken_in(rule)
 
 
+@dataclass
+class _Now:
+    """A scope while fusions are carried out in it: what ATC makes of the nodes that are not `fused` yet."""
+
+    finder: RuleFinder
+    groups: list[Group]
+    fused: set[int] = field(default_factory=set)
+
+
 class Estimate:
     """ATC's passes over the graphs of one run. A scope is looked at while it is as it was indexed."""
 
     def __init__(self, found: Passes, works: NodeWorks, kinds_of: KindsOf) -> None:
         self.passes, self._nodes, self._kinds_of = found, works, kinds_of
         self._groups: dict[int, tuple[Scope, list[Group]]] = {}
-        self._latest: dict[str, Scope] = {}
+        self._latest: dict[str, _Now] = {}
         self._works: dict[int, dict[int, OpWork]] = {}
-        self._of_node: dict[int, dict[int, Group]] = {}
-
-    def knows(self, scope: Scope) -> bool:
-        """Whether the scope was looked at."""
-        return id(scope) in self._groups
+        self._regions: dict[tuple[int, frozenset[int]], tuple[list[OpWork], list[OpWork]]] = {}
 
     def look(self, finder: RuleFinder) -> None:
         """Runs the passes over the finder's scope; what its fragments found is shared with other rules.
@@ -167,42 +191,68 @@ class Estimate:
         Of a scope that was looked at before it was changed, operators that nothing touched are known already.
         """
         scope = finder.scope
-        if self.knows(scope):
+        if id(scope) in self._groups:
             return
         before = self._latest.get(scope.path)
-        known = [] if before is None else _surviving(before, scope, self._groups[id(before)][1])
+        known = [] if before is None else _surviving(before.finder.scope, scope, before.groups)
         found = fused_by_atc(finder, self.passes.running, self._kinds_of(scope), known)
         self._groups[id(scope)] = scope, found
-        self._latest[scope.path] = scope
+        self._latest[scope.path] = _Now(finder, list(found))
+
+    def take(self, scope: Scope, members: frozenset[int]) -> None:
+        """Notes that a fusion takes nodes of a scope that was looked at and is not changed yet.
+
+        Fusions claim one after another: each against what those before it left of ATC's operators, so that no launch
+        is claimed twice. What it leaves of an operator itself may still make a smaller one.
+        """
+        now = self._latest[scope.path]
+        assert now.finder.scope is scope  # fusions are carried out in the newest state of a graph
+        before = now.groups
+        whole = [g for g in before if g.members.isdisjoint(members)]
+        now.fused |= members
+        left = {i for g in before if not g.members.isdisjoint(members) for i in g.members} - members
+        now.groups = whole if not left else self._anew(now, whole, left)
+        gone, fresh = _without(before, now.groups), _without(now.groups, before)
+        changed = members.union(*(g.members for g in (*gone, *fresh)))
+        launches = self._launches(scope, changed, gone)
+        self._regions[id(scope), members] = launches, self._launches(scope, changed - members, fresh)
+
+    def _anew(self, now: _Now, whole: Sequence[Group], left: Set[int]) -> list[Group]:
+        """The operators of a scope once some are broken up, `left` are the nodes that are left of those."""
+        scope = now.finder.scope
+        near = left | {n.index for i in left for o in scope.nodes[i].outputs for n in scope.consumers.get(o, ())}
+        return fused_by_atc(now.finder, self.passes.running, self._kinds_of(scope), whole, now.fused, near)
+
+    def _launches(self, scope: Scope, members: Iterable[int], groups: Iterable[Group]) -> list[OpWork]:
+        """The launches that some nodes are in execution order, those of each group together."""
+        single = self._nodes(scope)
+        owners = {i: group for group in groups for i in group.members}
+        merged = {id(group): self._merged(scope, group) for group in owners.values()}
+        works = [merged[id(owners[i])] if i in owners else single[i] for i in _in_order(scope, members)]
+        return list({id(work): work for work in works if work.launches}.values())
+
+    def _merged(self, scope: Scope, group: Group) -> OpWork:
+        described_by = described(group.rule)
+        single = self._nodes(scope)
+        return merged_work(scope, group.members, single, described_by.operator, described_by.vector_passes)
 
     def works(self, scope: Scope) -> Mapping[int, OpWork]:
         """The work of every node of a scope that was looked at; that of its launch where ATC fused it into one."""
         key = id(scope)
         if key not in self._works:
-            single = self._nodes(scope)
-            together = dict(single)
+            together = dict(self._nodes(scope))
             for group in self._groups[key][1]:
-                atc = described(group.rule)
-                work = merged_work(scope, group.members, single, atc.operator, atc.vector_passes)
-                together.update(dict.fromkeys(group.members, work))
+                together.update(dict.fromkeys(group.members, self._merged(scope, group)))
             self._works[key] = together
         return self._works[key]
 
-    def region(self, scope: Scope, members: frozenset[int]) -> tuple[list[OpWork], list[OpWork]]:
-        """The launches that ATC makes of some nodes, and the nodes that they leave behind when those are taken out.
+    def region(self, scope: Scope, members: frozenset[int]) -> tuple[list[OpWork], list[OpWork]] | None:
+        """The launches of ATC's that a fusion took nodes from, and those that the nodes it left make; None for nodes
+        that no fusion took.
 
-        A launch that takes in nodes outside too is listed whole; the outside ones run one by one without it.
+        A launch that takes in nodes outside too is listed whole.
         """
-        works, single, groups = self.works(scope), self._nodes(scope), self._owners(scope)
-        launches = {id(works[i]): works[i] for i in _in_order(scope, members) if works[i].launches}
-        left = {i for m in members if m in groups for i in groups[m].members if i not in members}
-        return list(launches.values()), [single[i] for i in _in_order(scope, left) if single[i].launches]
-
-    def _owners(self, scope: Scope) -> Mapping[int, Group]:
-        key = id(scope)
-        if key not in self._of_node:
-            self._of_node[key] = {i: group for group in self._groups[key][1] for i in group.members}
-        return self._of_node[key]
+        return self._regions.get((id(scope), members))
 
     def counts(self, scopes: Iterable[Scope]) -> dict[str, tuple[int, int]]:
         """By rule: how often its pass acts in these scopes, and the launches that saves."""
@@ -216,6 +266,11 @@ class Estimate:
 
 def _in_order(scope: Scope, members: Iterable[int]) -> list[int]:
     return sorted(members, key=lambda i: scope.positions[i])
+
+
+def _without(groups: Iterable[Group], others: Iterable[Group]) -> list[Group]:
+    known = {id(group) for group in others}
+    return [group for group in groups if id(group) not in known]
 
 
 def _surviving(before: Scope, now: Scope, groups: Iterable[Group]) -> list[Group]:

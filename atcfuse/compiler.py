@@ -365,6 +365,9 @@ def _carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> bo
     """Applies the chosen fusions; False where there are none."""
     if not chosen:
         return False
+    if findings.pricer is not None and findings.pricer.estimate is not None:
+        for fusion in chosen:
+            findings.pricer.estimate.take(fusion.match.scope, fusion.match.members)
     names = Names(model)
     shared: dict[int, dict[Built, str]] = {}
     replacements = []

@@ -157,10 +157,11 @@ class Pricer:
 
     def _saved_after_atc(self, fusion: Fusion, cost: FusionCost) -> dict[str, Any]:
         """What a fusion saves against ATC's own passes, as report JSON; equal regions are worked out once."""
-        match, estimate = fusion.match, self.estimate
-        if estimate is None or not estimate.knows(match.scope):
+        match = fusion.match
+        region = None if self.estimate is None else self.estimate.region(match.scope, match.members)
+        if region is None:
             return {}
-        launches, left = estimate.region(match.scope, match.members)
+        launches, left = region
         outside = [*match.outputs, *(name for work in left for name in work.reads)]
         key = (id(cost.kernel), len(left), _pattern([*launches, *left], outside))
         if key not in self._after_atc:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atcfuse import safety
+from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.index import Scope
 from atcfuse.match.chains import merges
 from atcfuse.match.functions import Aligned
@@ -86,7 +87,16 @@ def _needed(scope: Scope, rule: Rule, state: State) -> frozenset[str]:
             node = scope.producers.get(str(name))
             if name and (bound_name in called or node is None or node.index not in state.members):
                 found.add(str(name))
+    if rule.atc is not None:
+        found |= _read_by(scope, state.members)
     return frozenset(found)
+
+
+def _read_by(scope: Scope, members: frozenset[int]) -> set[str]:
+    """Numbers from outside that members compute with: a rule about ATC does not name every operand of what it makes."""
+    made = {o for i in members for o in scope.nodes[i].outputs}
+    read = {v for i in members for v in scope.nodes[i].inputs if v} - made
+    return {v for v in read if scope.fact(v).dtype not in INTEGRAL and scope.source(v) not in made}
 
 
 def _called(rule: Rule) -> frozenset[str]:

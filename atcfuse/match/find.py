@@ -80,13 +80,13 @@ class RuleFinder:
         frame = frame_of((*rule.steps, *rule.context), rule.inputs, types=rule.types)
         ops = self.heads.of(step.term, rule.steps)
         named = self.by_op.keys() if ops is None else ops
-        nodes = [n for op in named for n in self.by_op.get(op, ()) if self._may_begin(step.term, n, rule.steps)]
+        wanted = [n for op in named for n in self.by_op.get(op, ()) if not passed_over(n)]
+        nodes = [n for n in wanted if self._may_begin(step.term, n, rule.steps)]
         found = []
         for node in sorted(nodes, key=lambda n: self.scope.positions[n.index]):
-            if not passed_over(node):
-                result = self._anchor(rule, step, node, frame)
-                if isinstance(result, Match):
-                    found.append(result)
+            result = self._anchor(rule, step, node, frame)
+            if isinstance(result, Match):
+                found.append(result)
         return found
 
     def _may_begin(self, term: Term, node: Node, steps: tuple[Step, ...]) -> bool:

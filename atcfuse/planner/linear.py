@@ -26,10 +26,13 @@ def _linear(problem: linear.Problem, device: Device, occupancy: float) -> Kernel
     if device.family != "910B":
         return Refusal("ATF336", f"{kernel} hands products from cube to vector cores, {device.name} has none apart")
     chip = platform(device, occupancy)
-    reason = linear.refusal(problem, chip)
+    reason = linear.too_large(problem)
     if reason is not None:
         return Refusal("ATF338", f"the kernel takes {reason}", kernel)
     tiling = linear.plan(problem, chip)
+    reason = linear.no_room(tiling)
+    if reason is not None:
+        return Refusal("ATF338", f"the kernel takes {reason}", kernel)
     return _work(kernel, problem, tiling, _reads_weights_again(problem, tiling, device))
 
 

@@ -234,16 +234,19 @@ def features(attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> dict[s
 
 def refusal(problem: Problem, chip: Platform) -> str | None:
     """Why the kernel cannot take the problem on a chip, or None where it can."""
-    reason = _too_large(problem)
-    if reason is not None:
-        return reason
-    tiling = plan(problem, chip)
+    return too_large(problem) or no_room(plan(problem, chip))
+
+
+def no_room(tiling: Plan) -> str | None:
+    """Why a chip's UB is too small for a tiling, or None where it is not."""
+    problem = tiling.problem
     if (problem.norm and not tiling.chunk_columns) or (problem.tiled and tiling.tile_elements < tiling.tile_columns):
         return "a unified buffer that holds a row of a tile"
     return None
 
 
-def _too_large(problem: Problem) -> str | None:
+def too_large(problem: Problem) -> str | None:
+    """Why the kernel cannot take sizes on any chip, or None where it can."""
     if not 1 <= problem.hidden <= _MAX_STRIDE - _FRACTAL:
         return "hidden size from 1 to 65519: a row stride of the cube has 16 bits"
     if not 1 <= problem.columns <= (_MAX_COUNT if problem.transposed else _MAX_STRIDE):

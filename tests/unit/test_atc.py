@@ -34,6 +34,8 @@ from atcfuse.switches import NO_SWITCHES, read_switches
 
 TOOLS = toolbox(Options(dialect="portable"))
 RULES = {rule.name: rule for rule in TOOLS.book.atc}
+ELEMENTWISE = frozenset({"elementwise"})
+BY_NAME = frozenset(rule.name for rule in TOOLS.book.rules)
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 
 NORM = """
@@ -74,9 +76,9 @@ def report_of(graph: str, tools: Toolbox = TOOLS, **options: Any) -> dict[str, A
     return optimize_proto(parse_graph(graph, 17), given).report
 
 
-def off(tmp_path: Path, *names: str, kind: str = "GraphFusion") -> Any:
+def off(tmp_path: Path, *names: str, kinds: tuple[str, ...] = ("GraphFusion",)) -> Any:
     file = tmp_path / "sw.json"
-    file.write_text(json.dumps({"Switch": {kind: dict.fromkeys(names, "off")}}))
+    file.write_text(json.dumps({"Switch": {kind: dict.fromkeys(names, "off") for kind in kinds}}))
     return read_switches(file, {r.switch: r.switch_kind for r in TOOLS.book.rules})
 
 
@@ -299,7 +301,8 @@ def test_a_pass_switched_off_changes_the_columns(tmp_path):
 
 
 def test_all_off_by_the_file_is_off_in_the_estimate(tmp_path):
-    report = report_of(PACKED, replace(TOOLS, switches=off(tmp_path, "ALL")))
+    switches = off(tmp_path, "ALL", kinds=("GraphFusion", "UBFusion"))
+    report = report_of(PACKED, replace(TOOLS, switches=switches))
     assert report["fusions"] == []
     assert report["summary"]["launches_after_atc"] == report["summary"]["launches_after_both"] == 12
 
@@ -339,11 +342,29 @@ def test_what_a_fusion_leaves_of_an_operator_of_atc_runs_on():
     graph = RESIDUAL.replace("(float[4,8] p", "(float[8,5] wq, float[8,5] wk, float[8,5] wv, float[4,8] p")
     graph = graph.replace("(float[4,8] y, ", "(float[4,5] h, float[4,5] k, float[4,5] o, ")
     graph = graph.replace("z = Relu(x)", "h = MatMul(y, wq) k = MatMul(y, wk) o = MatMul(y, wv) z = Relu(x)")
-    report = report_of(graph)
+    report = report_of(graph, disabled=ELEMENTWISE)
     summary, (fusion,) = report["summary"], report["fusions"]
     # AddLayerNorm, three products and Relu; then Add, the fused node and Relu.
     assert (summary["launches_after_atc"], summary["launches_after_both"]) == (5, 3)
     assert fusion["launches_saved_after_atc"] == 2
+
+
+def test_an_operator_of_atc_that_several_fusions_break_up_is_claimed_once():
+    graph = f"""(float[4,8] p, float[4,8] q, float[8,8] wa, float[8,5] wh, float[8,5] wk) => (float[4,5] h, float[4,5] k, float[4,8] z)
+    <{NUMBERS}> {{ a = MatMul(p, wa) c = Mul(a, two) x = Add(c, q) {NORM} h = MatMul(y, wh) k = MatMul(y, wk) z = Relu(x) }}"""
+    report = report_of(graph, disabled=ELEMENTWISE | {"layer_norm_ffn"})
+    summary, saved = report["summary"], [f["launches_saved_after_atc"] for f in report["fusions"]]
+    assert [f["rule"] for f in report["fusions"]] == ["linear_epilogue", "layer_norm_pair"]
+    # MatMul, Mul, AddLayerNorm, two products and Relu; then both fused nodes and Relu.
+    assert (summary["launches_after_atc"], summary["launches_after_both"]) == (6, 3)
+    # The first leaves a norm, which ATC makes one operator of still, and only that is left to claim for the second.
+    assert saved == [1, 2]
+
+
+def test_what_is_computed_in_between_is_no_part_of_a_chain():
+    graph = """(float[4,8] p, float[4,8] q, float[8,8] w) => (float[4,8] z)
+    { a = Add(p, q) c = Cast<to=1>(a) m = MatMul(c, w) z = Add(c, m) }"""
+    assert groups_of(scope_of(graph), "310P") == [("BatchMatMulV2", {"m", "z"})]
 
 
 @pytest.mark.parametrize("name", ["bert_ts11_fp32_dynamic", "bart_ts15_fp32_dynamic", "t5_ts14_fp32_dynamic"])
@@ -371,7 +392,11 @@ def test_operators_known_from_before_a_change_are_those_found_anew(name):
     path = SAMPLES / f"{name}.onnx"
     passes = atc.passes(TOOLS.book, NO_SWITCHES, "910B")
     assert passes is not None
-    result = optimize_proto(load(path), TOOLS, path, path.name)
+    tools = replace(
+        TOOLS, options=replace(TOOLS.options, disabled=BY_NAME - {"attention", "layer_norm_pair", "linear_epilogue"})
+    )
+    result = optimize_proto(load(path), tools, path, path.name)
+    assert result.report["fusions"]
     model = Model(deepcopy(result.model), path)
     infer(model)
     finder = RuleFinder(model.main, TOOLS.book)
@@ -383,6 +408,8 @@ def test_operators_known_from_before_a_change_are_those_found_anew(name):
 
 def test_the_model_itself_is_fused_by_none_of_them():
     given = parse_graph(RESIDUAL, 17)
-    result = optimize_proto(deepcopy(given), TOOLS)
+    tools = replace(TOOLS, options=replace(TOOLS.options, disabled=BY_NAME))
+    result = optimize_proto(deepcopy(given), tools)
     assert [n.op_type for n in result.model.graph.node] == [n.op_type for n in given.graph.node]
     assert result.report["fusions"] == []
+    assert result.report["summary"]["launches_after_atc"] == 2

@@ -17,8 +17,19 @@ from atcfuse import estimate
 from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.options import Options
 from atcfuse.planner import attention as planner_attention
+from atcfuse.planner import ffn as planner_ffn
+from atcfuse.planner import linear as planner_linear
 from atcfuse.planner import norm as planner_norm
-from atcfuse.tiling import attention, layer_norm_qkv
+from atcfuse.planner import row_norm as planner_row_norm
+from atcfuse.tiling import attention, ffn, layer_norm_qkv, linear, row_norm
+
+CACHES = (
+    planner_attention._attention,
+    planner_norm._norm,
+    planner_linear._linear,
+    planner_ffn._ffn,
+    planner_row_norm.plan_row_norm,
+)
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -55,7 +66,8 @@ def test_the_transformer_fuses_completely_and_agrees(session_options: onnxruntim
     assert before.shape == (2, 7, models.TINY.hidden)
     result = optimize_proto(model, toolbox(Options(dialect="portable")))
     by_rules = [f["op"] for f in result.report["fusions"] if f["rule"] != "elementwise"]
-    assert sorted(by_rules) == ["FusedAttention"] * 3 + ["FusedLayerNormQKV"] * 3
+    layer = ["FusedLayerNormQKV", "FusedAttention", "FusedLinear", "FusedLayerNormFFN"]
+    assert by_rules == [*layer * 3, "FusedLayerNorm"]
     after = onnxruntime.InferenceSession(model.SerializeToString(), session_options).run(None, feeds)[0]
     np.testing.assert_allclose(after, before, rtol=0, atol=2e-5 * np.abs(before).max())
 
@@ -117,26 +129,29 @@ def test_the_median_is_taken_of_every_figure() -> None:
 
 
 def test_tilings_of_layers_that_are_alike_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty-two layers cost the planning of one, whatever the layers are called."""
-    calls: dict[str, int] = {}
+    """Thirty-two layers cost the planning of one, whatever the layers are called, and no problem is planned twice."""
+    calls: dict[str, list[Any]] = {}
 
     def counted(name: str, real: Any) -> Any:
         def call(*args: Any) -> Any:
-            calls[name] = calls.get(name, 0) + 1
+            calls.setdefault(name, []).append(args)
             return real(*args)
 
         return call
 
-    for module, name in ((attention, "predict"), (layer_norm_qkv, "plan"), (estimate, "render_kernel")):
-        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    watched = ((attention, "predict"), (layer_norm_qkv, "plan"), (linear, "plan"), (ffn, "plan"), (row_norm, "plan"))
+    for module, name in (*watched, (estimate, "render_kernel")):
+        monkeypatch.setattr(module, name, counted(f"{module.__name__}.{name}", getattr(module, name)))
     found = []
     for layers in (2, 32):
-        planner_attention._attention.cache_clear()
-        planner_norm._norm.cache_clear()
+        for cache in CACHES:
+            cache.cache_clear()
         calls.clear()
         report = optimize_proto(models.transformer(layers), toolbox(Options(dialect="portable"))).report
         assert len([f for f in report["fusions"] if f["op"] == "FusedAttention"]) == layers
-        found.append(dict(calls))
+        found.append({name: len(given) for name, given in calls.items()})
+        for name, given in calls.items():
+            assert len({repr(one) for one in given}) == len(given), f"{name} is asked the same again"
     assert found[0] == found[1]
-    assert found[0]["predict"] == 1
-    assert 0 < found[0]["plan"] < found[0]["render_kernel"] < 8, "candidates of several rules for one layer"
+    assert found[0].keys() == {f"{m.__name__}.{n}" for m, n in (*watched, (estimate, "render_kernel"))}
+    assert found[0]["atcfuse.tiling.attention.predict"] == 1

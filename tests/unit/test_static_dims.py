@@ -23,9 +23,12 @@ TEXT = """(float[B,S,64] x, float[64] g, float[64] b, float[64,64] v, float[64,6
 
 
 def tools_with(static: dict[str, tuple[int, ...]]) -> Toolbox:
+    """The rules and kernels, where those of a norm with one product and with several need these axes to be numbers."""
     tools = toolbox(Options(dialect="portable"))
-    spec = replace(tools.kernels["layer_norm_qkv"], static=tuple(static.items()))
-    return replace(tools, kernels={**tools.kernels, "layer_norm_qkv": spec})
+    changed = {
+        n: replace(tools.kernels[n], static=tuple(static.items())) for n in ("layer_norm_qkv", "layer_norm_linear")
+    }
+    return replace(tools, kernels={**tools.kernels, **changed})
 
 
 @pytest.mark.parametrize(
