@@ -130,10 +130,10 @@ def test_a_file_result_names_what_is_in_place(tmp_path):
 def test_default_names():
     assert default_output(Path("a/bert.onnx")) == Path("a/bert.fused.onnx")
     assert default_output(Path("a/bert")) == Path("a/bert.fused.onnx")
-    beside = (Path("a/o.report.json"), Path("a/o.report.md"))
+    beside = (Path("a/o.report.json"), Path("a/o.report.md"), Path("a/o.report.html"))
     assert report_files(Path("a/o.onnx")) == beside
     assert report_files(Path("a/o.onnx"), Path("r.json")) == (Path("r.json"),)
-    assert report_files(Path("a/o.onnx"), Path("r")) == (Path("r/report.json"), Path("r/report.md"))
+    assert report_files(Path("a/o.onnx"), Path("r")) == tuple(Path("r", f"report.{form}") for form in ("json", "md", "html"))
     with pytest.raises(UsageError) as raised:
         report_files(Path("a/o.onnx"), Path("r.md"))
     assert raised.value.diagnostics[0].code == "ATF122"
