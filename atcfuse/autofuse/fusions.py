@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atcfuse.autofuse.candidates import BFLOAT16, FLOATS, NAMES, Candidate, Reader
 from atcfuse.autofuse.grouping import Bounds, Load, Vertex, cut, grow
@@ -56,6 +56,23 @@ def find_fusions(
 ) -> list[Fusion]:
     """The groups of two and more element-wise launches of a scope, as fusions that are safe all at once."""
     return _Grouping(scope, spec, limits, kinds_of, keep).fusions()
+
+
+def too_short(
+    scope: Scope,
+    spec: KernelSpec,
+    limits: Limits,
+    kinds_of: KindsOf,
+    found: Sequence[Fusion],
+    keep: KeepNodes = NO_NODES,
+) -> Iterator[Match]:
+    """The groups that only the limit of whole blocks leaves out of those found."""
+    if limits.whole_blocks == 1:
+        return
+    taken = {member for fusion in found for member in fusion.match.members}
+    for fusion in find_fusions(scope, spec, replace(limits, whole_blocks=1), kinds_of, keep):
+        if taken.isdisjoint(fusion.match.members):
+            yield fusion.match
 
 
 class _Grouping:
@@ -236,4 +253,4 @@ def kept_by_user(scope: Scope, keep: KeepNodes, kinds_of: KindsOf) -> Iterator[N
             yield node
 
 
-__all__ = ["Limits", "find_fusions", "kept_by_user"]
+__all__ = ["Limits", "find_fusions", "kept_by_user", "too_short"]
