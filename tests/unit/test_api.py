@@ -133,7 +133,9 @@ def test_default_names():
     beside = (Path("a/o.report.json"), Path("a/o.report.md"), Path("a/o.report.html"))
     assert report_files(Path("a/o.onnx")) == beside
     assert report_files(Path("a/o.onnx"), Path("r.json")) == (Path("r.json"),)
-    assert report_files(Path("a/o.onnx"), Path("r")) == tuple(Path("r", f"report.{form}") for form in ("json", "md", "html"))
+    assert report_files(Path("a/o.onnx"), Path("r")) == tuple(
+        Path("r", f"report.{form}") for form in ("json", "md", "html")
+    )
     with pytest.raises(UsageError) as raised:
         report_files(Path("a/o.onnx"), Path("r.md"))
     assert raised.value.diagnostics[0].code == "ATF122"
