@@ -74,6 +74,7 @@ def test_explain_a_fused_node_by_any_of_its_names(atcfuse, bert):
 def test_explain_a_kept_node_in_full(atcfuse, bert):
     chip = ("--soc", "Ascend310P3")  # where kernels between cube and vector cores have no form
     entry = json.loads(atcfuse("explain", bert, *chip, "--format", "json").out)["kept"][0]
+    assert 2 <= entry["depth"] < 50
     outcome = atcfuse("explain", bert, *chip, "--node", entry["anchor"])
     text = " ".join(outcome.out.split())
     assert f"{entry['rule']} at {entry['anchor']}: kept" in text
