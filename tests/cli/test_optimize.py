@@ -14,7 +14,7 @@ from cli_support import SAMPLES, files
 
 from atcfuse.resources import data_folder
 
-FUSED = {"FusedAddLayerNorm", "FusedAttention", "FusedLayerNormQKV"}
+FUSED = {"FusedAttention", "FusedLayerNormFFN", "FusedLayerNormQKV", "FusedLinear"}
 CONVERTED = ["bert_ts17_fp32_dynamic", "nanogpt_ts17_fp16_static"]
 
 
