@@ -90,6 +90,17 @@ class _Grouping:
             found = reader.candidate(node)
             if found is not None:
                 self.steps[position] = found
+        self._remote = self._remote_readers()
+
+    def _remote_readers(self) -> dict[str, list[Node]]:
+        """Steps that read a value through no-ops of which the last does not read it itself, such as two casts."""
+        scope, found = self.scope, {}  # type: Scope, dict[str, list[Node]]
+        for name, origin in scope.alias.items():
+            maker = scope.producers.get(name)
+            if maker is not None and origin not in maker.inputs:
+                steps = [r for r in scope.consumers.get(name, ()) if scope.positions[r.index] in self.steps]
+                found.setdefault(origin, []).extend(steps)
+        return found
 
     def _left_out(self, node: Node, keep: KeepNodes) -> bool:
         """No-ops are looked through, dead nodes stay dead, and the user's word counts."""
@@ -153,7 +164,7 @@ class _Grouping:
         """Who reads a step's result outside a set; None stands for the graph's outputs and nested bodies."""
         scope, value = self.scope, step.node.outputs[0]
         readers: list[Node | None] = [None] if scope.is_output(value) or value in scope.captured else []
-        for reader in scope.consumers.get(value, ()):
+        for reader in (*scope.consumers.get(value, ()), *self._remote.get(value, ())):
             position = scope.positions[reader.index]
             if position not in members and not (members_of_piece and self._looked_through(reader, members)):
                 readers.append(reader)
