@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import atcfuse
 from atcfuse import atc
 from atcfuse.cost.model import as_list
-from atcfuse.decide import Pricer
+from atcfuse.decide import DEPTH, Pricer
 from atcfuse.device import Device
 from atcfuse.diagnostics import Diagnostic
 from atcfuse.estimate import ModelCost, model_cost, narrows, planned_share
@@ -369,7 +369,7 @@ def _kept(entry: Kept) -> dict[str, Any]:
         "reason": refusal.reason,
         "hint": hint_for(refusal.code),
         "value": refusal.where,
-        "depth": refusal.depth,
+        "depth": refusal.depth - DEPTH if refusal.depth > DEPTH else refusal.depth,
     }
 
 

@@ -47,6 +47,8 @@ LAST = "elementwise"
 _NEWEST_OPSET = 23
 UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
 """Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
+DECISIONS = frozenset(f"ATF33{n}" for n in range(9))
+"""Refusals of a whole match by hardware and costs; see "Decisions" in docs/costs.md."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Findings:
     fusions: list[tuple[Fusion, str]] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     blocked: list[Kept] = field(default_factory=list)
+    overtaken: list[Kept] = field(default_factory=list)
+    """What the last round kept although a fusion took its anchor: the next round does not find it again."""
     matched: dict[str, int] = field(default_factory=dict)
     waiting: bool = False
     """Whether fusions of level `elementwise` wait for a round in which nothing larger fuses."""
@@ -175,7 +179,9 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     folded = _folded(model, tools, findings)
     if folded is not model:
         model, finders = folded, _finders(folded, tools, heads, pricer)
+    overtaken: list[Kept] = []
     for _ in range(MAX_ROUNDS):
+        overtaken += findings.overtaken
         if not _round(model, finders, tools, findings):
             break
         known = {scope.path: scope.facts for scope in model.scopes()}
@@ -185,7 +191,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         finders = _finders(model, tools, heads, pricer) if again or pricer else []
         if not again:
             break
-    findings.kept += _unfolded(findings)
+    findings.kept = [*overtaken, *findings.kept, *_unfolded(findings)]
     by_rules = findings.kept
     for _ in range(MAX_GROUPINGS):
         findings.kept = list(by_rules)
@@ -331,6 +337,7 @@ def _round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings
     findings.kept = _one_each(kept, selection.chosen)
     taken = {(id(f.match.scope), member) for f in selection.chosen for member in f.match.members}
     findings.blocked = [k for k in kept if (id(k.scope), k.index) not in taken]
+    findings.overtaken = [k for k in findings.kept if (id(k.scope), k.index) in taken]
     return _carry_out(model, selection.chosen, findings)
 
 
@@ -353,6 +360,11 @@ def _autofuse(model: Model, tools: Toolbox, findings: Findings) -> bool:
             else:
                 anchor, members = fusion.match.anchor, fusion.match.members
                 findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, members))
+        for match in autofuse.too_short(scope, tools.kernels[rule.kernel], limits, kinds_of, found, tools.keep):
+            anchor = match.anchor
+            reason = f"{device.name}: it moves whole blocks of 32 elements, and {anchor.name!r} may give less than one"
+            refusal = Refusal("ATF336", reason, anchor.name)
+            findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, match.members))
         for node in autofuse.kept_by_user(scope, tools.keep, kinds_of):
             reason = f"{node.name} is left alone: {tools.keep.reason(node.name, node.op)}"
             refusal = Refusal("ATF325", reason, node.name)
@@ -445,17 +457,36 @@ def _weight(entry: Kept) -> tuple[bool, bool, int]:
 
 
 def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
-    """One entry an anchor, the one that got deepest; none for anchors inside a chosen fusion or a larger candidate."""
+    """One entry an anchor, the one that got deepest; none for anchors inside a chosen fusion or a larger candidate.
+
+    A fusion that took some of the nodes does not answer why a refused one did not happen that would have taken more.
+    """
     taken = {(id(f.match.scope), member): f.match.rule for f in chosen for member in f.match.members}
-    inner = {(id(k.scope), member) for k in kept for member in k.members if member != k.index}
+    inner = _inner(kept)
     best: dict[tuple[int, int], Kept] = {}
     for entry in kept:
         key = (id(entry.scope), entry.index)
         owner = taken.get(key)
-        # What only took the leftovers of a larger fusion does not answer why that one did not happen.
         left_over = owner is not None and owner.level == LAST != entry.rule.level and owner.kernel != entry.rule.kernel
-        if key in inner or (owner is not None and not left_over):
+        wider = entry.refusal.code in DECISIONS and any((key[0], m) not in taken for m in entry.members)
+        if key in inner or (owner is not None and not left_over and not wider):
             continue
         if key not in best or _weight(entry) > _weight(best[key]):
             best[key] = entry
     return sorted(best.values(), key=lambda k: (k.scope.path, k.scope.positions[k.index]))
+
+
+def _inner(kept: Sequence[Kept]) -> set[tuple[int, int]]:
+    """Nodes inside a candidate that starts elsewhere; of two candidates inside each other the larger one is told."""
+    widest: dict[tuple[int, int], Kept] = {}
+    for entry in kept:
+        key = (id(entry.scope), entry.index)
+        if key not in widest or len(entry.members) > len(widest[key].members):
+            widest[key] = entry
+    found = set()
+    for entry in kept:
+        for member in entry.members - {entry.index}:
+            other = widest.get((id(entry.scope), member))
+            if other is None or entry.index not in other.members or len(other.members) <= len(entry.members):
+                found.add((id(entry.scope), member))
+    return found

@@ -47,8 +47,12 @@ class Signature:
         return "".join(chr(ord("a") + int(c, 16)) for c in digest)
 
 
-def render(spec: KernelSpec, signature: Signature) -> str:
-    """The function in ONNX's text form."""
+def render(spec: KernelSpec, signature: Signature, result_types: Mapping[str, int] | None = None) -> str:
+    """The function in ONNX's text form.
+
+    `result_types` gives the element types that the outputs have where they are not those of the node's model, because
+    ATC's precision mode narrowed them.
+    """
     attributes = dict(signature.attributes)
     types = dict(signature.inputs)
     # Absent inputs in the middle are parameters too, which the body does not read.
@@ -64,6 +68,7 @@ def render(spec: KernelSpec, signature: Signature) -> str:
         inputs=formals,
         outputs=list(signature.outputs),
         types=types,
+        made=result_types or {},
         w=Writer(signature.opset),
     )
 
@@ -136,11 +141,9 @@ class Writer:
         count = ", num_outputs = 2" if self.opset >= 18 else ""
         return f"  {first}, {second} = Split <axis = -1{count}> ({source})\n"
 
-    def elementwise(self, expression: str, types: Mapping[str, int], outputs: Sequence[str]) -> str:
-        """The lines of an element-wise expression; outputs are narrowed as its inputs are."""
+    def elementwise(self, expression: str, types: Mapping[str, int], made: Mapping[str, int]) -> str:
+        """The lines of an element-wise expression; outputs have the expression's types but for those in `made`."""
         parsed = parse_expression(expression)
-        narrowed = {given.dtype: types[f"x{i + 1}"] for i, given in enumerate(parsed.inputs)}
-        made = {name: narrowed.get(t, t) for name, t in zip(outputs, parsed.output_types, strict=True)}
         return "".join(f"  {line}\n" for line in function_lines(parsed, types, made, self.opset))
 
     def transpose(self, result: str, source: str, perm: Sequence[int]) -> str:

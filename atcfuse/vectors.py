@@ -70,7 +70,8 @@ def signature_model(
 
     operands = [tensor(o.name) if signature.has(o.name) else None for o in spec.inputs]
     results = [tensor(name) for name in outputs]
-    model = one_node_model(spec.op_of(attributes), attributes, operands, results, meaning.render(spec, of), opset)
+    function = meaning.render(spec, of, {name: dtypes[name] for name in outputs})
+    model = one_node_model(spec.op_of(attributes), attributes, operands, results, function, opset)
     to_dialect(model, dialect)
     return model
 
@@ -209,5 +210,7 @@ def _values(signature: Signature, name: str, shape: Shape) -> Array:
         return keep if signature.integer("mask_keeps") else ~keep
     if signature.spec.name == "elementwise":
         steps = np.abs(steps) + 1  # within the domain of logarithms and roots
+        # Many ones: a mask made of 0 and 1 is filled with the least number of the type, and all else overflows.
+        steps = np.where((mixed >> np.uint64(8)) % 3 == 0, 64, steps)
     scale = 512 if name.startswith("w") else 64
     return encode((steps / scale).reshape(shape), signature.dtypes[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atcfuse.autofuse.candidates import BFLOAT16, FLOATS, NAMES, Candidate, Reader
 from atcfuse.autofuse.grouping import Bounds, Load, Vertex, cut, grow
@@ -58,6 +58,23 @@ def find_fusions(
     return _Grouping(scope, spec, limits, kinds_of, keep).fusions()
 
 
+def too_short(
+    scope: Scope,
+    spec: KernelSpec,
+    limits: Limits,
+    kinds_of: KindsOf,
+    found: Sequence[Fusion],
+    keep: KeepNodes = NO_NODES,
+) -> Iterator[Match]:
+    """The groups that only the limit of whole blocks leaves out of those found."""
+    if limits.whole_blocks == 1:
+        return
+    taken = {member for fusion in found for member in fusion.match.members}
+    for fusion in find_fusions(scope, spec, replace(limits, whole_blocks=1), kinds_of, keep):
+        if taken.isdisjoint(fusion.match.members):
+            yield fusion.match
+
+
 class _Grouping:
     """One scope. Positions are those of the topological order."""
 
@@ -73,6 +90,17 @@ class _Grouping:
             found = reader.candidate(node)
             if found is not None:
                 self.steps[position] = found
+        self._remote = self._remote_readers()
+
+    def _remote_readers(self) -> dict[str, list[Node]]:
+        """Steps that read a value through no-ops of which the last does not read it itself, such as two casts."""
+        scope, found = self.scope, {}  # type: Scope, dict[str, list[Node]]
+        for name, origin in scope.alias.items():
+            maker = scope.producers.get(name)
+            if maker is not None and origin not in maker.inputs:
+                steps = [r for r in scope.consumers.get(name, ()) if scope.positions[r.index] in self.steps]
+                found.setdefault(origin, []).extend(steps)
+        return found
 
     def _left_out(self, node: Node, keep: KeepNodes) -> bool:
         """No-ops are looked through, dead nodes stay dead, and the user's word counts."""
@@ -136,7 +164,7 @@ class _Grouping:
         """Who reads a step's result outside a set; None stands for the graph's outputs and nested bodies."""
         scope, value = self.scope, step.node.outputs[0]
         readers: list[Node | None] = [None] if scope.is_output(value) or value in scope.captured else []
-        for reader in scope.consumers.get(value, ()):
+        for reader in (*scope.consumers.get(value, ()), *self._remote.get(value, ())):
             position = scope.positions[reader.index]
             if position not in members and not (members_of_piece and self._looked_through(reader, members)):
                 readers.append(reader)
@@ -236,4 +264,4 @@ def kept_by_user(scope: Scope, keep: KeepNodes, kinds_of: KindsOf) -> Iterator[N
             yield node
 
 
-__all__ = ["Limits", "find_fusions", "kept_by_user"]
+__all__ = ["Limits", "find_fusions", "kept_by_user", "too_short"]

@@ -19,6 +19,8 @@ Diff: TypeAlias = Mapping[str, Any]
 _COMPARED = ("op", "kernel", "launches_saved", "ddr_bytes_saved", "time_us_saved")
 _COMPARED_WITHIN = ("attributes", "choices", "tiling")
 _BRIEF = ("name", "rule", "op", "launches_saved", "ddr_bytes_saved")
+_DECIDED = "ATF33"
+"""How codes of decisions by hardware and costs begin."""
 _KEPT_BRIEF = ("rule", "anchor", "code", "reason", "hint")
 
 
@@ -144,14 +146,30 @@ def _brief(fusion: Entry) -> dict[str, Any]:
 
 
 def _because(fusion: Entry, after: Report) -> dict[str, Any]:
-    """Why a fusion is gone, as far as the later report tells: its rule is off, or one of its nodes was kept."""
+    """Why a fusion is gone, as far as the later report tells.
+
+    Its rule is off, chip or costs speak against it, another fusion has its nodes, or one of them was kept; `taken_over`
+    names the rule of a fusion that has all of them.
+    """
     rule = fusion["rule"]
     if after["rules"].get(rule, {}).get("switch") == "off":
         return {"because": {"code": None, "reason": "the rule is switched off"}}
     nodes = set(_fusion_names(fusion))
     kept = [entry for entry in after["kept"] if entry["anchor"] in nodes]
-    kept.sort(key=lambda entry: entry["rule"] != rule)
-    return {"because": {key: kept[0][key] for key in ("code", "reason")}} if kept else {}
+    kept.sort(key=lambda entry: (not entry["code"].startswith(_DECIDED), entry["rule"] != rule))
+    reasons = [{key: entry[key] for key in ("code", "reason")} for entry in kept]
+    mine = {name for name in fusion["nodes"] if name}
+    takers = [other for other in after["fusions"] if other["rule"] != rule and not mine.isdisjoint(other["nodes"])]
+    whole = [other for other in takers if set(fusion["nodes"]) == mine <= set(other["nodes"])]
+    if whole:
+        return {"because": _taken(whole[0], "all"), "taken_over": whole[0]["rule"]}
+    if takers and not (kept and kept[0]["code"].startswith(_DECIDED)):
+        return {"because": _taken(takers[0], "some")}
+    return {"because": reasons[0]} if reasons else {}
+
+
+def _taken(other: Entry, share: str) -> dict[str, Any]:
+    return {"code": "ATF320", "reason": f"{other['rule']} takes {share} of its nodes for {other['name']}"}
 
 
 def _changed(before: Entry, after: Entry) -> dict[str, Any]:

@@ -46,9 +46,10 @@ def test_check_tells_what_atc_would_refuse(atcfuse, small, fused, golden):
 
 
 def test_explain_groups_what_was_kept_by_reason(atcfuse, bert):
-    outcome = atcfuse("explain", bert)
-    report = json.loads(atcfuse("explain", bert, "--format", "json").out)
+    outcome = atcfuse("explain", bert, "--soc", "Ascend310P3")
+    report = json.loads(atcfuse("explain", bert, "--soc", "Ascend310P3", "--format", "json").out)
     assert outcome.code == 0
+    assert len({entry["rule"] for entry in report["kept"]}) > 1
     assert set(files(bert.parent)) == {"bert.onnx"}
     for entry in report["kept"]:
         assert entry["anchor"] in outcome.out
@@ -71,8 +72,10 @@ def test_explain_a_fused_node_by_any_of_its_names(atcfuse, bert):
 
 
 def test_explain_a_kept_node_in_full(atcfuse, bert):
-    entry = json.loads(atcfuse("explain", bert, "--format", "json").out)["kept"][0]
-    outcome = atcfuse("explain", bert, "--node", entry["anchor"])
+    chip = ("--soc", "Ascend310P3")  # where kernels between cube and vector cores have no form
+    entry = json.loads(atcfuse("explain", bert, *chip, "--format", "json").out)["kept"][0]
+    assert 2 <= entry["depth"] < 50
+    outcome = atcfuse("explain", bert, *chip, "--node", entry["anchor"])
     text = " ".join(outcome.out.split())
     assert f"{entry['rule']} at {entry['anchor']}: kept" in text
     assert f"{entry['code']}: {' '.join(entry['reason'].split())}" in text
@@ -171,7 +174,9 @@ def test_diff_takes_reports_and_models(atcfuse, bert, fused):
     outcome = atcfuse("diff", report, worse, "--fail-on", "regression")
     assert outcome.code == 1
     assert "ATF537" in outcome.err
-    assert atcfuse("diff", worse, report, "--fail-on", "regression").code == 0
+    better = atcfuse("diff", worse, report, "--fail-on", "regression")
+    assert better.code == 0, "what attention takes over whole is not lost"
+    assert "scale_mask_softmax" in better.out
     assert json.loads(atcfuse("diff", report, worse, "--format", "json").out)["schema"] == "atcfuse.diff/1"
     assert atcfuse("diff", report, worse, "--format", "markdown").out.startswith("## ")
 

@@ -104,7 +104,9 @@ def test_kernels_that_cannot_be_told_apart_fail_the_second_model(atcfuse, tmp_pa
 def test_json_of_several_is_a_list_and_a_report_folder_has_one_each(atcfuse, tmp_path, two):
     outcome = atcfuse("optimize", *two, "--format", "json", "--report", tmp_path / "r", "--no-kernels")
     assert [r["model"]["name"] for r in json.loads(outcome.out)] == [p.name for p in two]
-    assert sorted(files(tmp_path / "r")) == sorted(f"{p.stem}.fused/report.{e}" for p in two for e in ("json", "md"))
+    assert sorted(files(tmp_path / "r")) == sorted(
+        f"{p.stem}.fused/report.{e}" for p in two for e in ("html", "json", "md")
+    )
 
 
 @pytest.mark.parametrize(

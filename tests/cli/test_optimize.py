@@ -14,7 +14,7 @@ from cli_support import SAMPLES, files
 
 from atcfuse.resources import data_folder
 
-FUSED = {"FusedAddLayerNorm", "FusedAttention", "FusedLayerNormQKV"}
+FUSED = {"FusedAttention", "FusedLayerNormFFN", "FusedLayerNormQKV", "FusedLinear"}
 CONVERTED = ["bert_ts17_fp32_dynamic", "nanogpt_ts17_fp16_static"]
 
 
@@ -28,12 +28,12 @@ def top(folder: Path) -> set[str]:
     return {p.name for p in folder.iterdir()}
 
 
-def test_writes_the_model_and_both_reports_beside_the_input(atcfuse, bert):
+def test_writes_the_model_and_its_reports_beside_the_input(atcfuse, bert):
     original = bert.read_bytes()
     outcome = atcfuse("optimize", bert)
     assert outcome.code == 0
-    names = {"bert.onnx", "bert.fused.onnx", "bert.fused.report.json", "bert.fused.report.md"}
-    assert top(bert.parent) == {*names, "bert.fused.kernels"}
+    reports = {f"bert.fused.report.{form}" for form in ("json", "md", "html")}
+    assert top(bert.parent) == {"bert.onnx", "bert.fused.onnx", "bert.fused.kernels", *reports}
     assert bert.read_bytes() == original
     model = onnx.load(bert.parent / "bert.fused.onnx")
     assert {n.op_type for n in model.graph.node if n.domain == "atcfuse"} >= FUSED
@@ -81,10 +81,10 @@ def test_its_own_output_stays_the_same_where_domains_are_spelled_empty(atcfuse, 
     assert second.read_bytes() == first.read_bytes()
 
 
-def test_a_report_folder_is_made_and_gets_both_reports(atcfuse, bert):
+def test_a_report_folder_is_made_and_gets_every_report(atcfuse, bert):
     assert atcfuse("optimize", bert, "--no-kernels", "--report", bert.parent / "deep" / "reports").code == 0
     written = set(files(bert.parent)) - {"bert.onnx"}
-    assert written == {"bert.fused.onnx", "deep/reports/report.json", "deep/reports/report.md"}
+    assert written == {"bert.fused.onnx", *(f"deep/reports/report.{form}" for form in ("json", "md", "html"))}
 
 
 def test_a_report_file_is_the_only_report(atcfuse, bert):
@@ -210,7 +210,7 @@ def test_the_gate_keeps_a_worse_model_out(atcfuse, bert):
     assert "ATF537" in outcome.err
     assert "ATF144" in outcome.err
     after = files(bert.parent)
-    assert set(after) - set(before) <= {"bert.fused.report.json", "bert.fused.report.md"}
+    assert set(after) - set(before) <= {f"bert.fused.report.{form}" for form in ("json", "md", "html")}
     assert "bert.fused.report.md" in after
 
 

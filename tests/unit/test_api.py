@@ -36,7 +36,8 @@ def test_a_model_in_memory_is_not_changed():
     before = model.SerializeToString()
     result = atcfuse.optimize(model)
     assert model.SerializeToString() == before
-    assert _fused(result.model) == ["FusedAddLayerNorm"] * 3 + ["FusedAttention"] * 2 + ["FusedLayerNormQKV"] * 2
+    layer = ["FusedAttention", "FusedLayerNormFFN", "FusedLayerNormQKV", "FusedLinear"]
+    assert _fused(result.model) == sorted([*layer, *layer, "FusedLayerNorm", "FusedLinear"])
     assert result.graph is None
 
 
@@ -130,10 +131,12 @@ def test_a_file_result_names_what_is_in_place(tmp_path):
 def test_default_names():
     assert default_output(Path("a/bert.onnx")) == Path("a/bert.fused.onnx")
     assert default_output(Path("a/bert")) == Path("a/bert.fused.onnx")
-    beside = (Path("a/o.report.json"), Path("a/o.report.md"))
+    beside = (Path("a/o.report.json"), Path("a/o.report.md"), Path("a/o.report.html"))
     assert report_files(Path("a/o.onnx")) == beside
     assert report_files(Path("a/o.onnx"), Path("r.json")) == (Path("r.json"),)
-    assert report_files(Path("a/o.onnx"), Path("r")) == (Path("r/report.json"), Path("r/report.md"))
+    assert report_files(Path("a/o.onnx"), Path("r")) == tuple(
+        Path("r", f"report.{form}") for form in ("json", "md", "html")
+    )
     with pytest.raises(UsageError) as raised:
         report_files(Path("a/o.onnx"), Path("r.md"))
     assert raised.value.diagnostics[0].code == "ATF122"

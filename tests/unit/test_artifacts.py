@@ -152,8 +152,18 @@ def test_the_expected_results_are_those_of_onnxruntime(name: str, mode: str) -> 
             data = files[f"{folder}/expected/{output}.bin"]
             assert isinstance(data, bytes)
             want = np.frombuffer(data, got.dtype).reshape(got.shape).astype(np.float64)
-            assert want.std() > 0.01
-            assert np.abs(got - want).max() <= (2e-5 if got.dtype == np.float32 else 2e-3) * np.abs(want).max()
+            overflows = np.isinf(want)  # where a mask fills with the least float32 and the kernel is in float16
+            assert np.array_equal(got[overflows], want[overflows])
+            assert np.clip(want, -largest(got.dtype), largest(got.dtype)).std() > 0.01
+            assert overflows.mean() < 0.75
+            inside = want[~overflows]
+            limit = (2e-5 if got.dtype == np.float32 else 2e-3) * np.abs(inside).max()
+            assert np.abs(got[~overflows] - inside).max() <= limit
+
+
+def largest(dtype: Any) -> float:
+    """The largest number of a floating-point type, halved so that a mean of it is one too."""
+    return float(np.finfo(dtype).max) / 2
 
 
 def read(files: Mapping[str, str | bytes], name: str, spec: Any) -> Any:
@@ -343,6 +353,6 @@ def test_a_dispatching_plugin(golden: Callable[[str, str], None]) -> None:
     nodes, opset = kernels_of(WHISPER)
     files = kernel_files(nodes, opset, SOC)
     text = str(files["framework/onnx_plugin/atcfuse_attention_plugin.cpp"])
-    for number, (_, kernel) in enumerate(sorted(((k.op_type, k) for n, k in distinct(nodes)))):
-        text = text.replace(kernel.op_type, f"{kernel.op_type[:-10]}{number}")
+    for number, op_type in enumerate(sorted(k.op_type for n, k in distinct(nodes) if n.op == "FusedAttention")):
+        text = text.replace(op_type, f"{op_type[:-10]}{number}")
     golden("kernels/dispatch_plugin.cpp", text)

@@ -85,6 +85,7 @@ CHAIN = """chain (float[batch,3,64] x, float[64] b) => (float[batch,3,64] y) <fl
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=SEEDS, half=st.booleans())
+@example(seed=489085, half=False)  # two casts that are a no-op together, read by another piece
 def test_random_models_keep_every_bit_and_come_out_unchanged(seed: int, half: bool) -> None:
     check_random(seed, FLOAT16 if half else FLOAT)
 

@@ -325,6 +325,20 @@ def test_fewer_fusions_fail_at_any_percentage(bert):
     assert regressions(diff(after, bert)) == []
 
 
+def test_what_another_rule_took_over_whole_is_not_lost(bert):
+    after = copy.deepcopy(bert)
+    taker = {**after["fusions"][1], "rule": "larger", "name": "taker"}
+    after["fusions"][1] = taker
+    taker["nodes"] = [*taker["nodes"], "one more"]
+    (lost,) = diff(bert, after)["fusions"]["lost"]
+    assert (lost["taken_over"], lost["because"]["reason"]) == ("larger", "larger takes all of its nodes for taker")
+    assert gate(after, bert, 0) == []
+    taker["nodes"] = taker["nodes"][1:]
+    (lost,) = diff(bert, after)["fusions"]["lost"]
+    assert lost["because"] == {"code": "ATF320", "reason": "larger takes some of its nodes for taker"}
+    assert codes(gate(after, bert, 0)) == ["ATF537"]
+
+
 @pytest.mark.parametrize(
     ("part", "key", "value", "note"),
     [
