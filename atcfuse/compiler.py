@@ -29,7 +29,7 @@ from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.options import Options
 from atcfuse.resources import data_folder
-from atcfuse.rewrite import Fusion, plan, prepare
+from atcfuse.rewrite import Fusion, plan, prepare, reconnected
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.select import select
 from atcfuse.switches import NO_SWITCHES, Switches, read_switches
@@ -375,6 +375,7 @@ def _autofuse(model: Model, tools: Toolbox, findings: Findings) -> bool:
 
 def _carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> bool:
     """Applies the chosen fusions; False where there are none."""
+    chosen = reconnected(chosen)
     if not chosen:
         return False
     if findings.pricer is not None and findings.pricer.estimate is not None:

@@ -136,6 +136,22 @@ class Writer:
             return f"  {result} = ReduceMean <axes = [-1], keepdims = 1> ({source})\n"
         return self.ints(f"{result}_axes", [-1]) + f"  {result} = ReduceMean <keepdims = 1> ({source}, {result}_axes)\n"
 
+    def parts(self, result: str, source: str, shape: str, count: int) -> str:
+        """[N, …] as [N, count, the rest]; before opset 14 a Reshape cannot be told so for an empty batch."""
+        target = f"{result}_shape"
+        if self.opset < 14:
+            return self.ints(target, [0, count, -1]) + f"  {result} = Reshape ({source}, {target})\n"
+        ends = {"zero": 0, "one": 1, "end": 2**63 - 1, "count": count}
+        text = "".join(self.ints(f"{result}_{name}", [value]) for name, value in ends.items())
+        return text + (
+            f"  {result}_batch = Slice ({shape}, {result}_zero, {result}_one)\n"
+            f"  {result}_sample = Slice ({shape}, {result}_one, {result}_end)\n"
+            f"  {result}_size = ReduceProd <keepdims = 1> ({result}_sample)\n"
+            f"  {result}_each = Div ({result}_size, {result}_count)\n"
+            f"  {target} = Concat <axis = 0> ({result}_batch, {result}_count, {result}_each)\n"
+            f"  {result} = Reshape <allowzero = 1> ({source}, {target})\n"
+        )
+
     def halves(self, first: str, second: str, source: str) -> str:
         """The two halves of the last axis; a Split into equal parts names their number from opset 18 on."""
         count = ", num_outputs = 2" if self.opset >= 18 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import math
 import struct
@@ -174,9 +175,47 @@ def _written(spec: KernelSpec, attributes: Mapping[str, Any]) -> tuple[tuple[str
 
 
 def _float32(value: float) -> float:
-    if math.isinf(value):
-        return value
-    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def reconnected(chosen: Sequence[Fusion]) -> list[Fusion]:
+    """The fusions of one round, reading what the others leave.
+
+    A match reads the value behind no-ops; where another fusion takes that in and makes the value in front of them, that
+    one is read instead. What could not be read any more is left out.
+    """
+    owners = {(id(f.match.scope), member): f for f in chosen for member in f.match.members}
+
+    def left(fusion: Fusion, value: Any) -> Any:
+        if isinstance(value, Built):
+            return dataclasses.replace(value, inputs=tuple(left(fusion, item) for item in value.inputs))
+        scope = fusion.match.scope
+        maker = scope.producers.get(value) if isinstance(value, Value) else None
+        owner = None if maker is None else owners.get((id(scope), maker.index))
+        if owner is None or owner is fusion or value in owner.match.outputs:
+            return value
+        root = scope.source(value)
+        return Value(next(o for o in owner.match.outputs if scope.source(o) == root))
+
+    found = []
+    for fusion in chosen:
+        try:
+            inputs = tuple(left(fusion, value) for value in fusion.inputs)
+            shapes = {
+                index: tuple((left(fusion, Value(e[0])), *e[1:]) if isinstance(e, tuple) else e for e in extents)
+                for index, extents in fusion.match.shapes.items()
+            }
+        except StopIteration:
+            continue
+        if inputs == fusion.inputs and shapes == fusion.match.shapes:
+            found.append(fusion)
+        else:
+            match = dataclasses.replace(fusion.match, shapes=shapes)
+            found.append(dataclasses.replace(fusion, inputs=inputs, match=match))
+    return found
 
 
 def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replacement, str]:

@@ -18,7 +18,8 @@ FLOATS = frozenset({FLOAT, FLOAT16, BFLOAT16})
 MOST_AXES = 8
 _DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
 _EXPONENTS = (0.5, 1.0, 2.0, 3.0)
-_LOWEST, _HIGHEST = -math.inf, math.inf
+_HIGHEST = {FLOAT: 3.4028234663852886e38, FLOAT16: 65504.0, BFLOAT16: 3.3895313892515355e38}
+"""The largest finite numbers: where Clip has no bound, that of the type holds, so that infinities become finite."""
 
 Shape = tuple[Dim, ...]
 
@@ -53,6 +54,10 @@ class Reader:
 
     def __init__(self, scope: Scope, types: frozenset[int], whole_blocks: int = 1) -> None:
         self._scope, self._types, self._blocks = scope, types, whole_blocks
+
+    def dtype(self, value: str) -> int:
+        """The element type of a value."""
+        return self._scope.fact(value).dtype
 
     def candidate(self, node: Node) -> Candidate | None:
         """The node as a step, None where it is none."""
@@ -176,7 +181,10 @@ def _pow(reader: Reader, node: Node) -> _Read | None:
 
 def _clip(reader: Reader, node: Node) -> _Read | None:
     bounds: list[float | None] = []
-    for position, (name, default) in enumerate((("min", _LOWEST), ("max", _HIGHEST)), 1):
+    highest = _HIGHEST.get(reader.dtype(node.input(0)))
+    if highest is None:
+        return None
+    for position, (name, default) in enumerate((("min", -highest), ("max", highest)), 1):
         if isinstance(node.attributes.get(name), float):
             bounds.append(float(node.attributes[name]))
         elif node.input(position):
@@ -184,14 +192,16 @@ def _clip(reader: Reader, node: Node) -> _Read | None:
         else:
             bounds.append(default)
     low, high = bounds
-    if low is None or high is None or low > high:
+    if low is None or high is None or not low <= high:
         return None
     return "Clip", [reader.argument(node.input(0)), low, high]
 
 
 def _with_attributes(reader: Reader, node: Node) -> _Read | None:
-    values = [node.attributes.get(name, default) for name, default in _DEFAULTS[node.op].items()]
-    return node.op, [reader.argument(node.input(0)), *(float(v) for v in values)]
+    values = [float(node.attributes.get(name, default)) for name, default in _DEFAULTS[node.op].items()]
+    if not all(map(math.isfinite, values)):
+        return None
+    return node.op, [reader.argument(node.input(0)), *values]
 
 
 def _gelu(reader: Reader, node: Node) -> _Read | None:

@@ -25,7 +25,8 @@ def inline_fused(model: ModelProto) -> list[str]:
     graphs = [block.graph for block in blocks(model) if block.graph is not None and block.owner != "function"]
     taken = _names(graphs)
     inlined: list[str] = []
-    for graph in graphs:
+    # Bodies before the graphs around them, whose nodes are written anew with everything in them.
+    for graph in reversed(graphs):
         if not any(node.domain == FUSED_DOMAIN for node in graph.node):
             continue
         nodes: list[NodeProto] = []

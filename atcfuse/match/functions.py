@@ -9,11 +9,14 @@ from typing import Any
 
 from atcfuse.dims import Dim
 from atcfuse.expr import Undefined, proved
+from atcfuse.graph import views
 from atcfuse.graph.constants import constant, scalar
 from atcfuse.graph.index import Scope
 from atcfuse.match.causal import alignment
 from atcfuse.match.indexed import Bands
 from atcfuse.match.values import Built
+
+QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "stored": lambda value, exact, like: _close(value, exact, _STORAGE.get(_dtype(scope, like), 1e-6)),
         "leading": lambda value: shape(value)[:-1],
         "made_by": lambda value: _made_by(scope, value),
+        "quantized": lambda value: _quantized(scope, _value(value)),
         "single_output": lambda value: _single_output(scope, value),
         "read_outside": lambda value: scope.is_output(_value(value)),
         "causal": causal,
@@ -113,6 +117,19 @@ def _repeats_in(part: list[Dim], whole: list[Dim]) -> bool | None:
 def _made_by(scope: Scope, value: Any) -> str:
     node = scope.producer(_value(value))
     return node.op if node else ""
+
+
+def _quantized(scope: Scope, value: str) -> bool:
+    """Whether the value is quantized next, directly or behind views and no-ops: a last bit may be a whole step then."""
+    pending, seen = [value], {value}
+    while pending:
+        for node in scope.readers(pending.pop()):
+            if node.op in QUANTIZERS:
+                return True
+            if views.is_view(node) or any(o in scope.alias for o in node.outputs):
+                pending += [o for o in node.outputs if o and o not in seen]
+                seen.update(node.outputs)
+    return False
 
 
 def _single_output(scope: Scope, value: Any) -> bool:

@@ -1,0 +1,162 @@
+"""Models that were once fused wrongly, crashed a run or came back broken, with every rule and the grouping at work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import atcfuse
+from atcfuse.graph.inline import inline_fused
+from atcfuse.graph.text import parse_graph
+from atcfuse.options import Options
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+CHIP = {"dialect": "portable", "min_saving_us": 0.0}
+BARE = {"dialect": "portable", "kernels": False}
+
+GROUP_NORM = """(float[2,8,4,6] x, float[{gamma}] g, float[{beta}] b) => (float[{out}] y)
+  <int64[3] to = {{0,4,-1}}, int64[4] back = {{2,8,4,6}}, float[4] one = {{1,1,1,1}}, float[4] zero = {{0,0,0,0}}> {{
+    r = Reshape(x, to)
+    i = InstanceNormalization(r, one, zero)
+    k = Reshape(i, back)
+    m = Mul(k, g)
+    y = Add(m, b)
+  }}"""
+NO_OP_BETWEEN = """(float[2,3,8] x, float[2,3,8] r, float[8,8] wq, float[8,8] wk, float[8,8] wv, float[8,8] wo) => (float[2,3,8] y)
+  <int64[4] split = {0,0,2,4}, int64[3] merge = {0,0,8}> {
+    q0 = MatMul(x, wq)
+    k0 = MatMul(x, wk)
+    v0 = MatMul(x, wv)
+    q1 = Reshape(q0, split)
+    k1 = Reshape(k0, split)
+    v1 = Reshape(v0, split)
+    q = Transpose<perm = [0,2,1,3]>(q1)
+    k = Transpose<perm = [0,2,3,1]>(k1)
+    v = Transpose<perm = [0,2,1,3]>(v1)
+    a = MatMul(q, k)
+    p = Softmax<axis = -1>(a)
+    o = MatMul(p, v)
+    t = Transpose<perm = [0,2,1,3]>(o)
+    m = Reshape(t, merge)
+    d = Identity(m)
+    l = MatMul(d, wo)
+    y = Add(l, r)
+  }"""
+
+
+def run(model: onnx.ModelProto, feed: Arrays) -> list[np.ndarray[Any, Any]]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return ort.InferenceSession(model.SerializeToString(), options).run(None, feed)
+
+
+def agree(text: str, feed: Arrays, opset: int = 17, **options: Any) -> list[str]:
+    """Optimizes and compares; the fused operators, hashes left out."""
+    model = parse_graph(text, opset)
+    result = atcfuse.optimize(model, Options(**{**CHIP, **options}))
+    for wanted, got in zip(run(model, feed), run(result.model, feed), strict=True):
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+    ops = sorted(n.op_type for n in result.model.graph.node if n.domain == "atcfuse")
+    return ["FusedElementwise" if op.startswith("FusedElementwise") else op for op in ops]
+
+
+def ones(**shapes: tuple[int, ...]) -> Arrays:
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    ("gamma", "beta", "out", "fuses"),
+    [("8,1,1", "8,1,1", "2,8,4,6", True), ("1,1,8,1,1", "8,1,1", "1,2,8,4,6", False)],
+)
+def test_scale_and_shift_do_not_change_the_rank_of_a_group_norm(gamma: str, beta: str, out: str, fuses: bool) -> None:
+    shapes = {name: tuple(map(int, text.split(","))) for name, text in (("g", gamma), ("b", beta))}
+    text = GROUP_NORM.format(gamma=gamma, beta=beta, out=out)
+    assert ("FusedGroupNormSilu" in agree(text, ones(x=(2, 8, 4, 6), **shapes))) is fuses
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_a_group_norm_takes_an_empty_batch(batch: int) -> None:
+    text = """(float[N,4,W] x, float[4,1] g, float[4,1] b) => (float[N,4,W] y)
+      <float[4] one = {1,1,1,1}, float[4] zero = {0,0,0,0}> {
+        i = InstanceNormalization(x, one, zero)
+        m = Mul(i, g)
+        y = Add(m, b)
+      }"""
+    assert agree(text, ones(x=(batch, 4, 6), g=(4, 1), b=(4, 1))) == ["FusedGroupNormSilu"]
+
+
+@pytest.mark.parametrize("bounds", ["low", ", high", "low, high"])
+@pytest.mark.parametrize("options", [CHIP, BARE])
+def test_clip_makes_infinities_finite_where_it_has_no_bound(bounds: str, options: dict[str, Any]) -> None:
+    text = f"""(float[2,64] s, bool[2,64] keep) => (float[2,64] y)
+      <float low = {{-1e30}}, float high = {{0.0}}, float none = {{-inf}}, float nothing = {{0.0}}> {{
+        m = Where(keep, s, none)
+        c = Clip(m, {bounds})
+        z = Mul(c, nothing)
+        y = Exp(z)
+      }}"""
+    keep = np.arange(128).reshape(2, 64) % 3 > 0
+    agree(text, {**ones(s=(2, 64)), "keep": keep}, **options)
+
+
+def test_a_factor_beyond_float32_ends_no_run() -> None:
+    text = """(float[2,3,8] x, float[8,6] w) => (float[2,3,6] y) <float tiny = {1e-39}> {
+      p = MatMul(x, w)
+      s = Div(p, tiny)
+      y = Relu(s)
+    }"""
+    atcfuse.optimize(parse_graph(text, 17), Options(**CHIP))
+    atcfuse.optimize(parse_graph(text, 17), Options(**BARE))
+
+
+@pytest.mark.parametrize("alpha", ["nan", "inf"])
+def test_odd_numbers_of_an_activation_stay_where_they_are(alpha: str) -> None:
+    model = parse_graph("(float[2,64] x) => (float[2,64] y) { l = LeakyRelu(x) n = Neg(l) y = Exp(n) }", 17)
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("alpha", float(alpha)))
+    result = atcfuse.optimize(model, Options(**BARE))
+    assert result.model.graph.node[0].op_type == "LeakyRelu"
+
+
+def test_fused_nodes_in_bodies_are_restored_too() -> None:
+    body = "{ a = Mul(x, x) b = Abs(a) %s = Exp(b) }"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2,64] x, bool c) => (float[2,64] z) {{
+      r = If(c) <then_branch = yes () => (float[2,64] t) {body % "t"}, else_branch = no () => (float[2,64] e) {body % "e"}>
+      n = Neg(r)
+      z = Exp(n)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    fused = atcfuse.optimize(model, Options(**BARE)).model
+    assert len(inline_fused(fused)) == 3
+    for c in (True, False):
+        feed = {**ones(x=(2, 64)), "c": np.array(c)}
+        np.testing.assert_allclose(run(fused, feed)[0], run(model, feed)[0], rtol=2e-5)
+
+
+def test_a_projection_behind_a_no_op_behind_attention_reads_what_attention_makes() -> None:
+    shapes = {"x": (2, 3, 8), "r": (2, 3, 8), **{f"w{n}": (8, 8) for n in "qkvo"}}
+    found = agree(NO_OP_BETWEEN, ones(**shapes))
+    assert found == ["FusedAttention", "FusedLinear"]
+
+
+@pytest.mark.parametrize("quantized", [True, False])
+def test_a_norm_that_is_quantized_next_stays(quantized: bool) -> None:
+    """A last bit that differs may be a whole step of a quantized value."""
+    last = "q, s, z = DynamicQuantizeLinear(n)\n y = Cast<to = 1>(q)" if quantized else "y = Relu(n)"
+    text = f"""(float[2,3,8] x, float[2,3,8] r, float[8] g) => (float[2,3,8] y) <float e = {{1e-6}}, float two = {{2.0}}> {{
+      h = Add(x, r)
+      p = Pow(h, two)
+      m = ReduceMean<axes = [-1]>(p)
+      v = Add(m, e)
+      d = Sqrt(v)
+      u = Div(h, d)
+      n = Mul(u, g)
+      {last}
+    }}"""
+    assert ("FusedAddRMSNorm" in agree(text, ones(x=(2, 3, 8), r=(2, 3, 8), g=(8,)))) is not quantized
