@@ -1,4 +1,8 @@
-"""Golden files: `golden(path, text)` compares with `tests/golden/<path>`; `pytest --update-golden` writes them."""
+"""Golden files, and which kernels are compiled in an ordinary run.
+
+`golden(path, text)` compares with `tests/golden/<path>`; `pytest --update-golden` writes them. Of the many cases for which
+tests of generated kernels compile and run one, an ordinary run takes every third; the others are `slow`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,23 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+SAMPLED, EVERY, FEW = "test_codegen_", 3, 4
+"""Files whose functions are sampled, one case in so many, where a function has more than a few."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the cases of kernels that an ordinary run leaves out."""
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.path.name.startswith(SAMPLED):
+            cases.setdefault((item.path.name, item.originalname), []).append(item)
+    for alike in cases.values():
+        for index, item in enumerate(alike if len(alike) > FEW else ()):
+            if index % EVERY:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

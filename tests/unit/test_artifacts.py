@@ -203,7 +203,14 @@ def test_a_model_of_one_signature_takes_any_shape() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["bart_ts15_fp32_dynamic.onnx", WHISPER, "t5_ts14_fp32_dynamic.onnx"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bart_ts15_fp32_dynamic.onnx",
+        pytest.param(WHISPER, marks=pytest.mark.slow),
+        pytest.param("t5_ts14_fp32_dynamic.onnx", marks=pytest.mark.slow),
+    ],
+)
 def test_projects_of_self_and_cross_attention_type_check(name: str, tmp_path: Path) -> None:
     nodes, opset = kernels_of(name)
     files = kernel_files(nodes, opset, SOC)
@@ -226,7 +233,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 FAMILIES = [
     (BERT, "/bert/encoder/layer.0/attention/self/FusedAttention", SOC, DEFAULT_MODE),
-    ("gpt2_ts14_fp32_dynamic.onnx", None, SOC, KEEP),
+    pytest.param("gpt2_ts14_fp32_dynamic.onnx", None, SOC, KEEP, marks=pytest.mark.slow),
     (WHISPER, "FusedAttention_node_softmax_2", SOC, DEFAULT_MODE),
     ("t5_ts14_fp32_dynamic.onnx", "/t5/encoder/final_layer_norm/FusedLayerNormQKV", SOC, DEFAULT_MODE),
     ("llama_dynamo18_fp32_dynamic.onnx", "FusedAttention_node_Softmax_220", SOC, DEFAULT_MODE),

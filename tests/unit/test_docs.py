@@ -120,7 +120,7 @@ def commands_in(name: str) -> Iterator[list[str]]:
 def problem(words: list[str]) -> str:
     """What the command line does not know in these words, "" where nothing."""
     command: click.Command = cli
-    context = click.Context(cli, info_name="atcfuse")
+    context = click.Context(cli, info_name="atcfuse", **cli.context_settings)
     while isinstance(command, click.Group):
         if not words or words[0].startswith("-"):
             break
@@ -139,7 +139,7 @@ def test_commands_and_options_exist(name: str) -> None:
 
 
 def test_options_between_backticks_exist_somewhere() -> None:
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)
     every = [cli, *(c for n in cli.list_commands(context) if (c := cli.get_command(context, n)))]
     known = {option for command in every for p in command.get_params(context) for option in p.opts}
     foreign = {"--fusion_switch_file", "--soc_version", "--update-golden"}  # ATC's and pytest's
