@@ -274,7 +274,7 @@ def optimize_files(
         raise UsageError(error("ATF179", f"two models would be written to the same file: {twice[0]}", hint=hint))
     shared = None if kernels_dir is None else SharedKernels(kernels_dir)
     if shared is not None and not each.get("dry_run"):
-        Transaction(paths).check(shared.folder, folder=True)
+        Transaction(paths).check(shared.folder, folder=True, marker=MARKER)
     results: list[FileResult | AtcfuseError] = []
     with kernel_cache(None if options is None else options.kernel_cache):
         for path in paths:

@@ -152,6 +152,9 @@ def _shipped(name: str) -> Path:
     if name in names:
         return Path(str(_folder() / f"{name}.yaml"))
     exact = next((n for n in names if n.casefold() in (name.casefold(), f"ascend{name}".casefold())), None)
+    if name.casefold().startswith("ascend910_93"):
+        hint = "no figures of Ascend910_93 are public: write a SoC file that is `like: Ascend910B1` with those you know"
+        raise UsageError(error("ATF160", f"there is no chip {name!r}", hint=hint))
     near = f'did you mean "{exact}"?' if exact else did_you_mean(name, names)
     hint = near or f"one of {', '.join(names)}, or a file NAME.yaml"
     raise UsageError(error("ATF160", f"there is no chip {name!r}", hint=hint))

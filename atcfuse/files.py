@@ -102,10 +102,11 @@ class Transaction:
         for item in self._staged:
             _refuse_input(item.target, [path])
 
-    def check(self, target: Path, *, folder: bool = False) -> Path:
+    def check(self, target: Path, *, folder: bool = False, marker: str = "") -> Path:
         """The file (or `folder`) that an output to `target` would replace, symbolic links followed.
 
-        Raises what staging it would raise, so that a run can fail before it has worked.
+        Raises what staging it would raise, so that a run can fail before it has worked; with a `marker` ATF128 for a
+        folder that is not empty and does not have it.
         """
         with writing(target):
             path = Path(os.path.realpath(target))
@@ -116,6 +117,9 @@ class Transaction:
                 raise AtcfuseError(error("ATF119", f"cannot write {target}: {parent} {what}", hint=hint))
             _refuse_kind(target, path, folder)
             _refuse_input(path, self._inputs)
+            if marker and path.is_dir() and any(path.iterdir()) and not (path / marker).is_file():
+                hint = "choose another folder, or empty this one"
+                raise AtcfuseError(error("ATF128", f"{target} exists and was not written by atcfuse", hint=hint))
             if any(item.target == path for item in self._staged):
                 hint = "give every output of a run its own path"
                 raise UsageError(error("ATF127", f"two outputs of this run would both be {target}", hint=hint))
@@ -154,12 +158,9 @@ class Transaction:
         It replaces an older one as a whole; one whose files are all the same already stays as it is, with whatever was
         built inside. A folder that is not empty and has no file `marker` was not generated: ATF128.
         """
-        path = self.check(target, folder=True)
+        path = self.check(target, folder=True, marker=marker)
         contents = {name: data.encode() if isinstance(data, str) else data for name, data in files.items()}
         with writing(target):
-            if path.is_dir() and any(path.iterdir()) and not (path / marker).is_file():
-                hint = "choose another folder, or empty this one"
-                raise AtcfuseError(error("ATF128", f"{target} exists and was not written by atcfuse", hint=hint))
             if path.is_dir() and _holds(path, contents):
                 return
             temporary = self._add(path, last=False, folder=True)

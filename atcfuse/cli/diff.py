@@ -16,7 +16,7 @@ from atcfuse.cli import console
 @click.argument("after", type=console.FILE)
 @click.option("--format", "style", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
 @click.option("--fail-on", type=click.Choice(["regression"]), help="Exit with 1 where AFTER is worse.")
-@click.option("--max-regression", type=float, default=0.0, show_default=True, help="Percent that --fail-on lets pass.")
+@click.option("--max-regression", type=float, default=0.0, show_default=True, help="Percent that may be lost.")
 @click.option("--max-launches", type=click.IntRange(0), help="Exit with 1 where AFTER has more launches.")
 @click.option("--max-ddr-bytes", type=click.IntRange(0), help="Exit with 1 where AFTER moves more DDR bytes.")
 @console.color_option
@@ -37,7 +37,7 @@ def command(
     if style == "json":
         console.out(diff_json(difference))
     elif style == "markdown":
-        console.out(diff_markdown(difference))
+        console.out(diff_markdown(difference, max_regression))
     else:
         console.out(diff_text(difference, console.width(), console.colored(sys.stdout)))
     found = over_budget(new, {"launches_after": max_launches, "ddr_bytes_after": max_ddr_bytes})

@@ -11,8 +11,11 @@ from atcfuse.report.names import UNNAMED
 _MARKS = {"~": "changed", "+": "new", "-": "gone"}
 
 
-def diff_markdown(difference: Diff) -> str:
-    """The difference as Markdown; whatever a model names is inert text in it."""
+def diff_markdown(difference: Diff, allowed: float = 0.0) -> str:
+    """The difference as Markdown; whatever a model names is inert text in it.
+
+    What became worse is told first, but for figures that grew by no more than `allowed` percent.
+    """
     sides = (difference["before"]["model"]["name"], difference["after"]["model"]["name"])
     lines = [f"## {' → '.join(code(name or UNNAMED) for name in dict.fromkeys(sides))}", ""]
     lines += [f"> **Not like with like**: {prose(caveat)}" for caveat in difference["caveats"]]
@@ -20,7 +23,7 @@ def diff_markdown(difference: Diff) -> str:
         lines.append("")
     if is_empty(difference):
         return "\n".join([*lines, "No difference."]) + "\n"
-    lines += _headline(difference)
+    lines += _headline(difference, allowed)
     lines += section("By rule", _rules(difference))
     lines += section("Lost fusions", _fusions(counted_fusions(difference["fusions"]["lost"])))
     lines += section("New fusions", _fusions(counted_fusions(difference["fusions"]["new"])))
@@ -30,9 +33,9 @@ def diff_markdown(difference: Diff) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _headline(difference: Diff) -> list[str]:
+def _headline(difference: Diff, allowed: float) -> list[str]:
     rows = figure_rows(difference, exact=True)
-    head = [f"- **worse**: {prose(text)}" for text in regressions(difference)] or ["Nothing became worse."]
+    head = [f"- **worse**: {prose(text)}" for text in regressions(difference, allowed)] or ["Nothing became worse."]
     return [*head, *(["", *table(["", "before", "after", "change"], _escaped(rows), (1, 2, 3))] if rows else [])]
 
 

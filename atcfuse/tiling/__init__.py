@@ -55,6 +55,12 @@ def planned_platform(family: str, occupancy: float = DEFAULT_OCCUPANCY, tile_row
     return replace(chip, **bounded, tile_rows=tile_rows)
 
 
+def capacity_of(family: str) -> Platform:
+    """The usual chip of a family with all of its UB and L1, of which kernels may ask for a little less."""
+    ub, l1 = _WHOLE[family]
+    return replace(platform_of(family), ub=ub, l1=l1)
+
+
 def ceil_div(a: int, b: int) -> int:
     """a / b rounded up, for a >= 0 and b > 0."""
     return -(-a // b)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from atcfuse.codegen.signature import BFLOAT16, FLOAT, FLOAT16
-from atcfuse.tiling import platform_of
+from atcfuse.tiling import capacity_of
 
 if TYPE_CHECKING:
     from atcfuse.verify.kernels import KernelRun, KernelRuns
@@ -43,7 +43,7 @@ def _row(run: KernelRun, feeds: dict[str, str]) -> tuple[str, ...]:
     same = "" if counted == run.predicted else " (not as predicted)"
     tensor = counted["tensor_bytes_read"] + counted["tensor_bytes_written"]
     workspace = counted["workspace_bytes_read"] + counted["workspace_bytes_written"]
-    platform = platform_of(signature.family)
+    platform = capacity_of(signature.family)
     used = [f"{m} {100 * counted[m] // getattr(platform, m)}%" for m in MEMORIES if counted[m]]
     verdict = ("ok" if worst.status == "ok" else "wrong") + same
     return (*start, f"{worst.max_rel:.1e}", f"{worst.limit:.0e}", str(tensor), str(workspace), " ".join(used), verdict)

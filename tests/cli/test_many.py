@@ -140,3 +140,14 @@ def test_a_cache_changes_nothing_but_time(atcfuse, tmp_path):
     used = {p.name for p in (tmp_path / "a.kernels" / "tests").iterdir()}
     assert used <= {m["op_type"] for m in manifests}, "candidates are there as well, and each once"
     assert len({m["op_type"] for m in manifests}) == len(manifests)
+
+
+def test_a_folder_of_somebody_else_keeps_every_file_away(atcfuse, tmp_path, two):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    before = files(tmp_path)
+    outcome = atcfuse("optimize", *two, "--kernels-dir", other)
+    assert outcome.code == 1
+    assert "ATF128" in outcome.err
+    assert files(tmp_path) == before

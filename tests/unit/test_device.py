@@ -77,6 +77,7 @@ def test_a_total_rate_replaces_the_rate_of_a_core(tmp_path: Path) -> None:
         ("910B4", 'did you mean "Ascend910B4"?'),
         ("published-atention", 'did you mean "published-attention"?'),
         ("Kirin", "one of Ascend310, "),
+        ("Ascend910_9391", "no figures of Ascend910_93 are public"),
     ],
 )
 def test_unknown_names_get_a_hint(name: str, hint: str) -> None:

@@ -372,3 +372,11 @@ def test_no_percentage_no_gate(bert, allowed):
         gate(bert, bert, allowed)
     assert caught.value.diagnostics[0].code == "ATF540"
     assert code_page("ATF540")
+
+
+def test_what_a_gate_lets_pass_is_not_told_as_worse() -> None:
+    before, after = load("bert"), load("bert")
+    after["summary"]["ddr_bytes_after"] = before["summary"]["ddr_bytes_after"] * 1005 // 1000
+    difference = diff(before, after)
+    assert "**worse**" in diff_markdown(difference)
+    assert "**worse**" not in diff_markdown(difference, 1.0)

@@ -30,6 +30,7 @@ from atcfuse.report.groups import (
     facts,
     headline,
     headline_table,
+    idle_rules,
     kept_groups,
     knows_atc,
     plugin_source,
@@ -72,6 +73,8 @@ def _template() -> Template:
 def _page(report: Report) -> dict[str, Any]:
     head, rows = headline_table(report, exact_bytes)
     summary, basis = report["summary"], report.get("basis") or {}
+    rules = rule_groups(report)
+    idle = idle_rules(rules)
     return {
         "title": shorten(report["model"]["name"] or UNNAMED, _NAME),
         "headline": printable(headline(report)),
@@ -85,7 +88,8 @@ def _page(report: Report) -> dict[str, Any]:
         "blocks": [_block(block, report) for block in strip(report["fusions"])],
         "fusion_count": len(report["fusions"]),
         "left": [[count(entry["count"]), printable(entry["op"])] for entry in report.get("left") or ()],
-        "rules": [_rule(rule) for rule in rule_groups(report)],
+        "rules": [_rule(rule) for rule in rules if rule.rule not in idle],
+        "idle": idle,
         "kept": [_kept(group) for group in kept_groups(report["kept"])],
         "kept_count": len(report["kept"]),
         "assumed": pairs(summary["assumed_dims"]),
@@ -201,14 +205,17 @@ def _lanes(stages: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     """How long each unit of the busiest core works, all to the scale of the longest."""
     known = [(lane, stages[lane]) for lane in _LANES if lane in stages]
     most = max((_size(time) for _, time in known), default=0.0) or 1.0
-    return [
-        {"lane": lane, "text": microseconds(time), "share": round(100 * _size(time) / most, 1)} for lane, time in known
-    ]
+    return [{"lane": lane, "text": _brief(time), "share": round(100 * _size(time) / most, 1)} for lane, time in known]
 
 
 def _gain(saved: Sequence[str]) -> str:
     launches, moved, time = saved
     return f"{launches} launches, {moved}, saves {time}"
+
+
+def _brief(time: Sequence[float]) -> str:
+    """A short time with three digits, `0.02 to 0.03 µs`."""
+    return f"{' to '.join(f'{end:.3g}' for end in time)} µs"
 
 
 def _rule(rule: RuleGroup) -> dict[str, Any]:
