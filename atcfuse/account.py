@@ -25,9 +25,9 @@ from atcfuse.rewrite import ORIGIN_CHOICES, ORIGIN_NODES, ORIGIN_RULE
 from atcfuse.switches import explain_switch
 
 if TYPE_CHECKING:
-    from atcfuse.compiler import Findings, Kept, Toolbox
     from atcfuse.fold import Folding
     from atcfuse.rewrite import Fusion
+    from atcfuse.run import Findings, Kept, Toolbox
 
 SCHEMA = "atcfuse.report/1"
 _ATC_BASIS = (

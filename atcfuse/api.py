@@ -21,6 +21,7 @@ from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_le
 from atcfuse.project import render_project
 from atcfuse.report import gate, read_report, to_json, to_markdown
 from atcfuse.report.html import to_html
+from atcfuse.run import Toolbox
 
 if TYPE_CHECKING:
     import onnx
@@ -86,7 +87,7 @@ def optimize(
         return _optimize(model, tools)
 
 
-def _optimize(model: onnx.ModelProto | gs.Graph | str | Path, tools: compiler.Toolbox) -> Result:
+def _optimize(model: onnx.ModelProto | gs.Graph | str | Path, tools: Toolbox) -> Result:
     if isinstance(model, (str, Path)):
         path = Path(model)
         return _result(compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path)))
@@ -121,7 +122,7 @@ def _model_name(model: onnx.ModelProto) -> str:
     return f"{model.graph.name or 'model'}.onnx"
 
 
-def _optimize_graph(graph: gs.Graph, tools: compiler.Toolbox) -> Result:
+def _optimize_graph(graph: gs.Graph, tools: Toolbox) -> Result:
     import onnx_graphsurgeon as gs
 
     try:
@@ -220,7 +221,7 @@ class SharedKernels:
         self.folder = folder
         self._project: SharedProject | None = None
 
-    def add(self, project: Project, tools: compiler.Toolbox) -> None:
+    def add(self, project: Project, tools: Toolbox) -> None:
         """Takes the kernels of a model in; all models are for one chip and precision. Raises UsageError."""
         if self._project is None:
             options = tools.options
@@ -341,7 +342,7 @@ def _stage_reports(transaction: Transaction, reports: Sequence[Path], document: 
         _stage(transaction, target, _FORMS[target.suffix](document))
 
 
-def _project(model: onnx.ModelProto, path: Path, tools: compiler.Toolbox) -> Project:
+def _project(model: onnx.ModelProto, path: Path, tools: Toolbox) -> Project:
     """The operator project of an optimized model, without files where there is none to write."""
     options = tools.options
     if not options.kernels:

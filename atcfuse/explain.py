@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atcfuse import autofuse
-from atcfuse.compiler import Toolbox, optimize_proto
+from atcfuse.compiler import optimize_proto
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.graph.dialect import to_dialect
 from atcfuse.graph.index import Model, Node, Scope
@@ -17,6 +17,7 @@ from atcfuse.kernel import DOMAIN
 from atcfuse.match.heads import Heads
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Step, Term
+from atcfuse.run import Toolbox
 
 SCHEMA = "atcfuse.explain/1"
 

@@ -16,8 +16,8 @@ from atcfuse.rule.model import Example, Rule, RuleBook
 from atcfuse.switches import NO_SWITCHES
 
 if TYPE_CHECKING:
-    from atcfuse.compiler import Toolbox
     from atcfuse.graph.feeds import ModelProto
+    from atcfuse.run import Toolbox
 
 Kind = Literal["fuses", "keeps"]
 
@@ -43,7 +43,7 @@ def run_examples(
     the code that it states. Rules about ATC's passes change nothing, so their examples are only matched: on the first
     chip of the rule, `fuses` must give exactly the listed operators of GE.
     """
-    from atcfuse.compiler import Toolbox
+    from atcfuse.run import Toolbox
 
     book = RuleBook(
         tuple(r for r in book.rules if r.steps), book.fragments

@@ -20,7 +20,7 @@ from typing import Any
 import models
 import onnx
 
-from atcfuse import account, compiler
+from atcfuse import account, compiler, rounds
 from atcfuse.decide import Pricer
 from atcfuse.estimate import Kernels
 from atcfuse.files import Transaction
@@ -98,13 +98,13 @@ def _watched(clock: Clock) -> Iterator[None]:
         (compiler, "Model", "index"),
         (compiler, "infer", "infer"),
         (RuleFinder, "find", "match"),
-        (compiler, "prepare", "prepare"),
+        (rounds, "prepare", "prepare"),
         (Pricer, "refusal", "plan"),
         (Kernels, "of_node", "plan"),
-        (compiler, "select", "select"),
-        (compiler, "plan", "rewrite"),
-        (compiler, "render", "rewrite"),
-        (compiler, "apply", "rewrite"),
+        (rounds, "select", "select"),
+        (rounds, "plan", "rewrite"),
+        (rounds, "render", "rewrite"),
+        (rounds, "apply", "rewrite"),
         (dialect, "to_dialect", "dialect"),
         (account, "before", "account"),
         (account, "document", "account"),

@@ -14,7 +14,7 @@ from atcfuse.cli.chip import chip_options, chip_settings
 from atcfuse.diagnostics import UsageError, all_codes, code_page, did_you_mean, error
 
 if TYPE_CHECKING:
-    from atcfuse.compiler import Toolbox
+    from atcfuse.run import Toolbox
 
 
 @click.command("explain", short_help="Tell why subgraphs fused or stayed, or what a code means.")

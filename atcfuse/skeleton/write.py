@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from atcfuse.compiler import Toolbox, optimize_proto
+from atcfuse.compiler import optimize_proto
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, error, info, warning
 from atcfuse.graph.dialect import to_dialect
 from atcfuse.graph.index import Model
@@ -18,6 +18,7 @@ from atcfuse.loader import read_rule
 from atcfuse.resolve import check_book
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.rule_tests import run_examples
+from atcfuse.run import Toolbox
 from atcfuse.skeleton.region import Region, region_of
 from atcfuse.skeleton.sizes import Sizes
 from atcfuse.skeleton.terms import Parts, Writer, anchors_by_rarity

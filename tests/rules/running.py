@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from atcfuse.compiler import Result, Toolbox, optimize_proto, toolbox
+from atcfuse.compiler import Result, optimize_proto, toolbox
 from atcfuse.options import Options
 from atcfuse.rule.model import RuleBook
+from atcfuse.run import Toolbox
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TOLERANCE = {"float32": 2e-5, "float16": 4e-3}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from atcfuse import atc
-from atcfuse.compiler import Toolbox, optimize_proto, toolbox
+from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.device import device_names, load_device
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.graph.index import Model, Scope
@@ -30,6 +30,7 @@ from atcfuse.options import Options
 from atcfuse.report import to_line, to_markdown, to_text, validate
 from atcfuse.resources import data_folder
 from atcfuse.rule.model import CHIPS
+from atcfuse.run import Toolbox
 from atcfuse.switches import NO_SWITCHES, read_switches
 
 TOOLS = toolbox(Options(dialect="portable"))

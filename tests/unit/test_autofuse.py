@@ -20,12 +20,13 @@ from onnx.reference import ReferenceEvaluator
 from atcfuse import safety
 from atcfuse.artifacts import model_project
 from atcfuse.autofuse import RULE, Limits, find_fusions
-from atcfuse.compiler import Result, Toolbox, optimize_proto, toolbox
+from atcfuse.compiler import Result, optimize_proto, toolbox
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.traffic import Remembered
 from atcfuse.options import Options
 from atcfuse.restore import restore
+from atcfuse.run import Toolbox
 from atcfuse.switches import NO_SWITCHES
 
 SEEDS = st.integers(0, 2**32 - 1)

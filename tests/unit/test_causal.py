@@ -17,8 +17,9 @@ from infer_oracle import OnnxruntimeFail, inferred, is_meaningful, session, valu
 from infer_programs import feeds, grow
 from onnx import helper, numpy_helper, parser
 
-from atcfuse.compiler import Toolbox, optimize_proto, toolbox
+from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.options import Options
+from atcfuse.run import Toolbox
 
 Arrays = dict[str, np.ndarray]
 

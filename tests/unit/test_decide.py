@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 import pytest
 
-from atcfuse.compiler import Toolbox, optimize_proto, toolbox
+from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.device import device_names, load_device
 from atcfuse.diagnostics import AtcfuseError, UsageError
 from atcfuse.estimate import Kernels, build_name, built_for
@@ -19,6 +19,7 @@ from atcfuse.keep_nodes import parse_keep_nodes
 from atcfuse.kernel import load_kernels
 from atcfuse.options import Options, check_figures
 from atcfuse.resources import data_folder
+from atcfuse.run import Toolbox
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 BERT = "bert_ts17_fp32_dynamic.onnx"

@@ -9,11 +9,12 @@ import pytest
 from onnx.parser import parse_model
 
 from atcfuse.api import settled
-from atcfuse.compiler import Toolbox, toolbox
+from atcfuse.compiler import toolbox
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.loader import read_rule
 from atcfuse.options import Options
 from atcfuse.rule.model import Rule
+from atcfuse.run import Toolbox
 from atcfuse.skeleton import Skeleton, new_rule
 from atcfuse.strict_yaml import parse_documents
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from atcfuse.compiler import Toolbox, optimize_proto, toolbox
+from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.graph.text import parse_graph
 from atcfuse.kernel import load_kernels
 from atcfuse.options import Options
 from atcfuse.resources import data_folder
+from atcfuse.run import Toolbox
 
 TEXT = """(float[B,S,64] x, float[64] g, float[64] b, float[64,64] v, float[64,64] w) => (float[B,S,64] y, float[B,S,64] z) {
   n = LayerNormalization(x, g, b)

@@ -1,0 +1,287 @@
+"""The rounds of a run: fold, match and select, group what is left; each applies what it chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
+
+from atcfuse import autofuse
+from atcfuse.decide import DEPTH, Pricer, kept_by_user
+from atcfuse.fold import Folding, fold, replacement
+from atcfuse.graph.edit import Names, apply
+from atcfuse.graph.index import Model
+from atcfuse.graph.infer import infer
+from atcfuse.graph.traffic import Remembered
+from atcfuse.match.find import Match, NearMiss, RuleFinder
+from atcfuse.match.heads import Heads
+from atcfuse.match.values import Built, Refusal
+from atcfuse.meaning import render
+from atcfuse.rewrite import Fusion, plan, prepare, reconnected
+from atcfuse.rule.model import Rule
+from atcfuse.run import Findings, Kept, Toolbox
+from atcfuse.select import select
+
+if TYPE_CHECKING:
+    pass
+
+MAX_ROUNDS = 4
+MAX_GROUPINGS = 16
+"""Groups that were fused may let others grow further: the last grouping is one that finds nothing."""
+
+
+LAST = "elementwise"
+"""The level of rules that take what is left when nothing larger fuses."""
+
+UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
+"""Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
+DECISIONS = frozenset(f"ATF33{n}" for n in range(9))
+"""Refusals of a whole match by hardware and costs; see "Decisions" in docs/costs.md."""
+
+
+def folded(model: Model, tools: Toolbox, findings: Findings) -> Model:
+    """The model with the rules of level `constant` applied, again and again while they find something."""
+    heads = Heads(tools.book)
+    ops = {node.op for scope in model.scopes() for node in scope.nodes}
+    rules = [r for r in tools.book.rules if r.rebuilt is not None and _may_begin(r, model.opset, ops, heads)]
+    for _ in range(MAX_ROUNDS if rules else 0):
+        chosen: list[Folding] = []
+        kept: list[Kept] = []
+        for scope in model.scopes():
+            finder = RuleFinder(scope, tools.book, heads)
+            taken: set[int] = set()
+            for rule in rules:
+                _fold_rule(finder, rule, tools, taken, chosen, kept, findings)
+        findings.unfolded = kept
+        if not chosen:
+            break
+        names = Names(model)
+        made = [replacement(folding, names) for folding in chosen]
+        findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]
+        apply(model, [one for one, _ in made], (), names)
+        known = {scope.path: scope.facts for scope in model.scopes()}
+        model = Model(model.proto, model.path)
+        infer(model, known)
+    return model
+
+
+def _may_begin(rule: Rule, opset: int, ops: Set[str], heads: Heads) -> bool:
+    step = rule.step(rule.anchor)
+    begins = None if step is None else heads.of(step.term)
+    return rule.opset[0] <= opset <= rule.opset[1] and (begins is None or not begins.isdisjoint(ops))
+
+
+def _fold_rule(
+    finder: RuleFinder,
+    rule: Rule,
+    tools: Toolbox,
+    taken: set[int],
+    chosen: list[Folding],
+    kept: list[Kept],
+    findings: Findings,
+) -> None:
+    matches, misses = finder.find(rule)
+    kept += [_missed(m) for m in misses]
+    findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(matches)
+    off = tools.why_off(rule)
+    for match in matches:
+        if match.members & taken:  # the next pass finds it again, if it is still there
+            continue
+        ready = off or kept_by_user(match, tools.keep) or fold(match)
+        if isinstance(ready, Refusal):
+            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
+        else:
+            taken |= match.members
+            chosen.append(ready)
+
+
+def unfolded(findings: Findings) -> list[Kept]:
+    """What rules of level `constant` left, one entry an anchor, but for what a fusion took after all."""
+    taken = {f.match.scope.nodes[i].name for f, _ in findings.fusions for i in f.match.members}
+    return [k for k in _one_each(findings.unfolded, ()) if k.anchor not in taken]
+
+
+def another_round(kept: Sequence[Kept], model: Model) -> bool:
+    """Whether a refusal may have fallen away: only then is another round worth its time."""
+    now = {scope.path: scope for scope in model.scopes()}
+    for entry in kept:
+        if entry.refusal.code in UNBLOCKED:
+            return True
+        scope, value = now[entry.scope.path], entry.refusal.where
+        if entry.refusal.code == "ATF301" and len(scope.readers(value)) < len(entry.scope.readers(value)):
+            return True
+    return False
+
+
+def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings: Findings) -> bool:
+    """Finds, selects and applies once; False where nothing was left to apply. The last round's refusals are kept."""
+    fusions: list[Fusion] = []
+    kept: list[Kept] = []
+    for finder in finders:
+        for rule in tools.book.rules:
+            if rule.rebuilt is not None:
+                continue
+            _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
+    fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
+    pricer = findings.pricer
+    # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
+    larger = [f for f in fusions if f.match.rule.level != LAST]
+    selection = select(larger or fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
+    kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
+    findings.kept = _one_each(kept, selection.chosen)
+    taken = {(id(f.match.scope), member) for f in selection.chosen for member in f.match.members}
+    findings.blocked = [k for k in kept if (id(k.scope), k.index) not in taken]
+    findings.overtaken = [k for k in findings.kept if (id(k.scope), k.index) in taken]
+    return carry_out(model, selection.chosen, findings)
+
+
+def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
+    """Groups the element-wise operators that no rule took; False where no group is worth a kernel."""
+    rule, opset = tools.book.rule(autofuse.RULE.name), model.opset
+    if rule is not autofuse.RULE or not rule.opset[0] <= opset <= rule.opset[1]:
+        return False
+    pricer, device, off = findings.pricer, tools.device, tools.why_off(rule)
+    kinds_of = pricer.kinds_of if pricer else Remembered()
+    limits = autofuse.Limits.of(device.family, device.icache // device.vector_call_bytes)
+    ready: list[Fusion] = []
+    for scope in model.scopes():
+        found = autofuse.find_fusions(scope, tools.kernels[rule.kernel], limits, kinds_of, tools.keep)
+        findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(found)
+        for fusion in found:
+            refusal = off or (pricer.refusal(fusion) if pricer else None)
+            if refusal is None:
+                ready.append(fusion)
+            else:
+                anchor, members = fusion.match.anchor, fusion.match.members
+                findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, members))
+        for match in autofuse.too_short(scope, tools.kernels[rule.kernel], limits, kinds_of, found, tools.keep):
+            anchor = match.anchor
+            reason = f"{device.name}: it moves whole blocks of 32 elements, and {anchor.name!r} may give less than one"
+            refusal = Refusal("ATF336", reason, anchor.name)
+            findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, match.members))
+        for node in autofuse.kept_by_user(scope, tools.keep, kinds_of):
+            reason = f"{node.name} is left alone: {tools.keep.reason(node.name, node.op)}"
+            refusal = Refusal("ATF325", reason, node.name)
+            findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))
+    selection = select(ready, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    return carry_out(model, selection.chosen, findings)
+
+
+def carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> bool:
+    """Applies the chosen fusions; False where there are none."""
+    chosen = reconnected(chosen)
+    if not chosen:
+        return False
+    if findings.pricer is not None and findings.pricer.estimate is not None:
+        for fusion in chosen:
+            findings.pricer.estimate.take(fusion.match.scope, fusion.match.members)
+    names = Names(model)
+    shared: dict[int, dict[Built, str]] = {}
+    replacements = []
+    functions: dict[str, str] = {}
+    for fusion in chosen:
+        made, name = plan(fusion, names, shared.setdefault(id(fusion.match.scope), {}))
+        replacements.append(made)
+        findings.fusions.append((fusion, name))
+        functions.setdefault(fusion.signature.overload, render(fusion.spec, fusion.signature))
+    have = {(f.name, f.overload) for f in model.proto.functions}
+    fresh = [text for overload, text in functions.items() if not any(o == overload for _, o in have)]
+    apply(model, replacements, fresh, names)
+    return True
+
+
+def _any_left(fusions: Sequence[Fusion], chosen: Sequence[Fusion]) -> bool:
+    """Whether a fusion has no node in common with those chosen."""
+    taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
+    return any(taken.isdisjoint((id(f.match.scope), m) for m in f.match.members) for f in fusions)
+
+
+def _one_rule(
+    finder: RuleFinder, rule: Rule, tools: Toolbox, opset: int, fusions: list[Fusion], kept: list[Kept], found: Findings
+) -> None:
+    low, high = rule.opset
+    if not low <= opset <= high:
+        return
+    matches, misses = finder.find(rule)
+    kept += [_missed(m) for m in misses]
+    found.matched[rule.name] = found.matched.get(rule.name, 0) + len(matches)
+    off = tools.why_off(rule)
+    for match in matches:
+        ready = off or _ready(match, tools, found.pricer)
+        if isinstance(ready, Refusal):
+            # A draft takes nothing, so it hides no reason of another rule within it.
+            members = frozenset({match.anchor.index}) if rule.draft else match.members
+            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, members))
+        else:
+            fusions.append(ready)
+
+
+def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refusal:
+    """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it."""
+    kept = kept_by_user(match, tools.keep)
+    if kept is not None:
+        return kept
+    if match.rule.draft:
+        reason = f"the pattern matches, but {match.rule.name} is a draft: {match.rule.draft}"
+        return Refusal("ATF345", reason, match.anchor.name, len(match.members) + DEPTH)
+    fusion = prepare(match, tools.kernels[match.rule.kernel])
+    if isinstance(fusion, Refusal) or pricer is None:
+        return fusion
+    return pricer.refusal(fusion) or fusion
+
+
+def _missed(miss: NearMiss) -> Kept:
+    return Kept(miss.rule, miss.scope, miss.anchor.name, miss.anchor.index, miss.refusal, miss.members)
+
+
+def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
+    reason = f"{winner.match.rule.name} at {winner.match.anchor.name!r} takes some of the same nodes"
+    if pricer is not None:
+        mine, others = (pricer.cost(f).saved_us.high for f in (loser, winner))
+        reason += f" and saves up to {others:,.1f} µs, this one up to {mine:,.1f} µs"
+    match, refusal = loser.match, Refusal("ATF320", reason)
+    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
+
+
+def _weight(entry: Kept) -> tuple[bool, bool, int]:
+    """A place that would fuse but for a switch is told so, whatever other rules say of it; else the deepest wins.
+
+    What rules for leftovers say counts only where no other rule says anything.
+    """
+    return entry.refusal.code in ("ATF321", "ATF322"), entry.rule.level != LAST, entry.refusal.depth
+
+
+def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
+    """One entry an anchor, the one that got deepest; none for anchors inside a chosen fusion or a larger candidate.
+
+    A fusion that took some of the nodes does not answer why a refused one did not happen that would have taken more.
+    """
+    taken = {(id(f.match.scope), member): f.match.rule for f in chosen for member in f.match.members}
+    inner = _inner(kept)
+    best: dict[tuple[int, int], Kept] = {}
+    for entry in kept:
+        key = (id(entry.scope), entry.index)
+        owner = taken.get(key)
+        left_over = owner is not None and owner.level == LAST != entry.rule.level and owner.kernel != entry.rule.kernel
+        wider = entry.refusal.code in DECISIONS and any((key[0], m) not in taken for m in entry.members)
+        if key in inner or (owner is not None and not left_over and not wider):
+            continue
+        if key not in best or _weight(entry) > _weight(best[key]):
+            best[key] = entry
+    return sorted(best.values(), key=lambda k: (k.scope.path, k.scope.positions[k.index]))
+
+
+def _inner(kept: Sequence[Kept]) -> set[tuple[int, int]]:
+    """Nodes inside a candidate that starts elsewhere; of two candidates inside each other the larger one is told."""
+    widest: dict[tuple[int, int], Kept] = {}
+    for entry in kept:
+        key = (id(entry.scope), entry.index)
+        if key not in widest or len(entry.members) > len(widest[key].members):
+            widest[key] = entry
+    found = set()
+    for entry in kept:
+        for member in entry.members - {entry.index}:
+            other = widest.get((id(entry.scope), member))
+            if other is None or entry.index not in other.members or len(other.members) <= len(entry.members):
+                found.add((id(entry.scope), member))
+    return found
