@@ -89,30 +89,27 @@ class Group:
 
 
 class _Run:
-    """The passes over one scope one after another."""
+    """The passes over one scope one after another; `owner` has the group of every node that is in one, and changes."""
 
     def __init__(
         self,
         finder: RuleFinder,
         kinds: Mapping[int, Kind],
-        given: Iterable[Group],
+        owner: dict[int, Group],
         fused: Set[int],
         near: Set[int] | None,
     ) -> None:
-        self.finder, self.kinds, self.fused, self.near = finder, kinds, fused, near
-        self.groups = dict(enumerate(given))
-        self._owner = {i: number for number, group in self.groups.items() for i in group.members}
-        self._next = len(self.groups)
+        self.finder, self.kinds, self.owner, self.fused, self.near = finder, kinds, owner, fused, near
 
     def apply(self, rule: Rule) -> None:
         """One pass: every match that saves a launch and overlaps only what the pass takes in."""
-        for match in self.finder.matches(rule, lambda node: self._is_taken(rule, node.index)):
+        for match in self.finder.matches(rule, lambda node: self._is_taken(rule, node.index), self.near):
             if not match.members.isdisjoint(self.fused):
                 continue
-            touched = {self._owner[i] for i in match.members if i in self._owner}
-            if not _may_take(rule, [self.groups[t].rule.name for t in touched]):
+            touched = list({id(g): g for i in sorted(match.members) if (g := self.owner.get(i)) is not None}.values())
+            if not _may_take(rule, [group.rule.name for group in touched]):
                 continue
-            free = sum(self.kinds[i] == "launch" for i in match.members if i not in self._owner)
+            free = sum(self.kinds[i] == "launch" for i in match.members if i not in self.owner)
             saved = free + len(touched) - 1
             if saved > 0:
                 self._join(rule, match.members, touched, saved)
@@ -121,36 +118,34 @@ class _Run:
         """Whether a node is not to be looked at, or belongs to an operator that the pass does not take in."""
         if index in self.fused or (self.near is not None and index not in self.near):
             return True
-        owner = self._owner.get(index)
-        return owner is not None and self.groups[owner].rule.name not in _taken_in(rule)
+        owner = self.owner.get(index)
+        return owner is not None and owner.rule.name not in _taken_in(rule)
 
-    def _join(self, rule: Rule, members: frozenset[int], touched: set[int], saved: int) -> None:
-        parts = [self.groups.pop(t) for t in sorted(touched)]
+    def _join(self, rule: Rule, members: frozenset[int], parts: Sequence[Group], saved: int) -> None:
         history = tuple(entry for part in parts for entry in part.applied)
         together = members.union(*(part.members for part in parts))
-        self.groups[self._next] = Group(rule, together, (*history, (rule.name, saved)))
-        self._owner.update(dict.fromkeys(together, self._next))
-        self._next += 1
+        group = Group(rule, together, (*history, (rule.name, saved)))
+        self.owner.update(dict.fromkeys(together, group))
 
 
 def fused_by_atc(
-    finder: RuleFinder,
-    rules: Sequence[Rule],
-    kinds: Mapping[int, Kind],
-    given: Iterable[Group] = (),
-    fused: Set[int] = frozenset(),
-    near: Set[int] | None = None,
+    finder: RuleFinder, rules: Sequence[Rule], kinds: Mapping[int, Kind], given: Iterable[Group] = ()
 ) -> list[Group]:
-    """What the passes make of a scope; `given` are groups in it that are known already, `fused` nodes that are gone.
+    """What the passes make of a scope; `given` are groups in it that are known already."""
+    owner = {i: group for group in given for i in group.members}
+    _run_passes(_Run(finder, kinds, owner, frozenset(), None), rules)
+    return _distinct(owner.values())
 
-    Where `near` is given, matches begin at these nodes only.
-    """
-    run = _Run(finder, kinds, given, fused, near)
-    opset = finder.scope.model.opset
+
+def _run_passes(run: _Run, rules: Sequence[Rule]) -> None:
+    opset = run.finder.scope.model.opset
     for rule in rules:
-        if rule.opset[0] <= opset <= rule.opset[1] and finder.may_match(rule):
+        if rule.opset[0] <= opset <= rule.opset[1] and run.finder.may_match(rule):
             run.apply(rule)
-    return list(run.groups.values())
+
+
+def _distinct(groups: Iterable[Group]) -> list[Group]:
+    return list({id(group): group for group in groups}.values())
 
 
 def _taken_in(rule: Rule) -> set[str]:
@@ -168,10 +163,10 @@ def _may_take(rule: Rule, touched: Sequence[str]) -> bool:
 
 @dataclass
 class _Now:
-    """A scope while fusions are carried out in it: what ATC makes of the nodes that are not `fused` yet."""
+    """A scope while fusions are carried out in it: what ATC makes of the nodes that are not `fused` yet, by node."""
 
     finder: RuleFinder
-    groups: list[Group]
+    owner: dict[int, Group]
     fused: set[int] = field(default_factory=set)
 
 
@@ -194,10 +189,10 @@ class Estimate:
         if id(scope) in self._groups:
             return
         before = self._latest.get(scope.path)
-        known = [] if before is None else _surviving(before.finder.scope, scope, before.groups)
+        known = [] if before is None else _surviving(before.finder.scope, scope, _distinct(before.owner.values()))
         found = fused_by_atc(finder, self.passes.running, self._kinds_of(scope), known)
         self._groups[id(scope)] = scope, found
-        self._latest[scope.path] = _Now(finder, list(found))
+        self._latest[scope.path] = _Now(finder, {i: group for group in found for i in group.members})
 
     def take(self, scope: Scope, members: frozenset[int]) -> None:
         """Notes that a fusion takes nodes of a scope that was looked at and is not changed yet.
@@ -207,21 +202,30 @@ class Estimate:
         """
         now = self._latest[scope.path]
         assert now.finder.scope is scope  # fusions are carried out in the newest state of a graph
-        before = now.groups
-        whole = [g for g in before if g.members.isdisjoint(members)]
+        gone = _distinct(group for i in sorted(members) if (group := now.owner.get(i)) is not None)
+        left = {i for group in gone for i in group.members} - members
         now.fused |= members
-        left = {i for g in before if not g.members.isdisjoint(members) for i in g.members} - members
-        now.groups = whole if not left else self._anew(now, whole, left)
-        gone, fresh = _without(before, now.groups), _without(now.groups, before)
-        changed = members.union(*(g.members for g in (*gone, *fresh)))
+        for i in (*left, *members):
+            now.owner.pop(i, None)
+        if left:
+            joined = self._anew(now, left)
+            gone += [group for group in joined if not any(group is other for other in gone)]
+        changed = members.union(*(group.members for group in gone))
+        fresh = _distinct(group for i in sorted(changed - members) if (group := now.owner.get(i)) is not None)
+        changed = changed.union(*(group.members for group in fresh))
         launches = self._launches(scope, changed, gone)
         self._regions[id(scope), members] = launches, self._launches(scope, changed - members, fresh)
 
-    def _anew(self, now: _Now, whole: Sequence[Group], left: Set[int]) -> list[Group]:
-        """The operators of a scope once some are broken up, `left` are the nodes that are left of those."""
+    def _anew(self, now: _Now, left: Set[int]) -> list[Group]:
+        """Runs the passes again where operators were broken up; the others that what is made anew took in.
+
+        `left` are the nodes that are left of those broken up.
+        """
         scope = now.finder.scope
         near = left | {n.index for i in left for o in scope.nodes[i].outputs for n in scope.consumers.get(o, ())}
-        return fused_by_atc(now.finder, self.passes.running, self._kinds_of(scope), whole, now.fused, near)
+        before = dict(now.owner)
+        _run_passes(_Run(now.finder, self._kinds_of(scope), now.owner, now.fused, near), self.passes.running)
+        return _distinct(group for i, group in before.items() if now.owner[i] is not group)
 
     def _launches(self, scope: Scope, members: Iterable[int], groups: Iterable[Group]) -> list[OpWork]:
         """The launches that some nodes are in execution order, those of each group together."""

@@ -179,14 +179,15 @@ def carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> boo
     shared: dict[int, dict[Built, str]] = {}
     replacements = []
     functions: dict[str, str] = {}
+    have = {f.overload for f in model.proto.functions}
     for fusion in chosen:
         made, name = plan(fusion, names, shared.setdefault(id(fusion.match.scope), {}))
         replacements.append(made)
         findings.fusions.append((fusion, name))
-        functions.setdefault(fusion.signature.overload, render(fusion.spec, fusion.signature))
-    have = {(f.name, f.overload) for f in model.proto.functions}
-    fresh = [text for overload, text in functions.items() if not any(o == overload for _, o in have)]
-    apply(model, replacements, fresh, names)
+        overload = fusion.signature.overload
+        if overload not in have and overload not in functions:
+            functions[overload] = render(fusion.spec, fusion.signature)
+    apply(model, replacements, list(functions.values()), names)
     return True
 
 

@@ -61,6 +61,7 @@ class RuleFinder:
         self.heads = heads or Heads(book)
         self.matcher = Matcher(scope, book, BUILTINS, self.heads)
         self._types = _element_types(book)
+        self._may_match: dict[str, bool] = {}
         self._fragment_anchors: dict[str, list[Node]] = {}
         self._applied: dict[str, dict[int | str, list[str]]] = {}
         self.by_op: dict[str, list[Node]] = {}
@@ -70,17 +71,28 @@ class RuleFinder:
 
     def may_match(self, rule: Rule) -> bool:
         """Whether the scope has every operator that the rule cannot do without."""
-        return required_operators(rule, self.book) <= self.by_op.keys()
+        if rule.name not in self._may_match:
+            self._may_match[rule.name] = required_operators(rule, self.book) <= self.by_op.keys()
+        return self._may_match[rule.name]
 
-    def matches(self, rule: Rule, passed_over: Callable[[Node], bool]) -> list[Match]:
-        """The matches of a rule in node order but at anchors `passed_over`, without a word about other anchors."""
+    def matches(
+        self, rule: Rule, passed_over: Callable[[Node], bool], among: Iterable[int] | None = None
+    ) -> list[Match]:
+        """The matches of a rule in node order but at anchors `passed_over`, without a word about other anchors.
+
+        Where `among` is given, only these nodes are looked at.
+        """
         step = rule.step(rule.anchor)
         if step is None:
             return []
         frame = frame_of((*rule.steps, *rule.context), rule.inputs, types=rule.types)
         ops = self.heads.of(step.term, rule.steps)
         named = self.by_op.keys() if ops is None else ops
-        wanted = [n for op in named for n in self.by_op.get(op, ()) if not passed_over(n)]
+        if among is None:
+            looked_at = [n for op in named for n in self.by_op.get(op, ())]
+        else:
+            looked_at = [n for n in (self.scope.nodes[i] for i in among) if n.op in named]
+        wanted = [n for n in looked_at if not passed_over(n)]
         nodes = [n for n in wanted if self._may_begin(step.term, n, rule.steps)]
         found = []
         for node in sorted(nodes, key=lambda n: self.scope.positions[n.index]):
