@@ -1,7 +1,7 @@
 """Golden files, and which kernels are compiled in an ordinary run.
 
 `golden(path, text)` compares with `tests/golden/<path>`; `pytest --update-golden` writes them. Of the many cases for which
-tests of generated kernels compile and run one, an ordinary run takes every third; the others are `slow`.
+tests of generated kernels compile and run one, an ordinary run takes every sixth; the others are `slow`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 
 
-SAMPLED, EVERY, FEW = "test_codegen_", 3, 4
+SAMPLED, EVERY, FEW = "test_codegen_", 6, 4
 """Files whose functions are sampled, one case in so many, where a function has more than a few."""
 
 
