@@ -103,7 +103,7 @@ class _Run:
 
     def apply(self, rule: Rule) -> None:
         """One pass: every match that saves a launch and overlaps only what the pass takes in."""
-        for match in self.finder.matches(rule, lambda node: self._is_taken(rule, node.index), self.near):
+        for match in self.finder.matches_among(rule, lambda node: self._is_taken(rule, node.index), self.near):
             if not match.members.isdisjoint(self.fused):
                 continue
             touched = list({id(g): g for i in sorted(match.members) if (g := self.owner.get(i)) is not None}.values())

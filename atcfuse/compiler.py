@@ -21,8 +21,7 @@ from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import parse_keep_nodes
 from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
-from atcfuse.match.find import RuleFinder
-from atcfuse.match.heads import Heads
+from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.options import Options
 from atcfuse.resources import data_folder
 from atcfuse.rounds import MAX_GROUPINGS, MAX_ROUNDS, another_round, folded, group_leftovers, one_round, unfolded
@@ -100,14 +99,14 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     infer(model)
     sizes = Sizes(tools.options.assume)
     pricer = _pricer(tools, sizes)
-    heads = Heads(tools.book)
-    finders = _finders(model, tools, heads, pricer)
+    lookup = Lookup.of(tools.book)
+    finders = _finders(model, tools, lookup, pricer)
     before = account.before(model, tools, sizes, pricer)
     findings = Findings(pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
     after = folded(model, tools, findings)
     if after is not model:
-        model, finders = after, _finders(after, tools, heads, pricer)
+        model, finders = after, _finders(after, tools, lookup, pricer)
     overtaken: list[Kept] = []
     for _ in range(MAX_ROUNDS):
         overtaken += findings.overtaken
@@ -117,7 +116,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         model = Model(proto, path)
         infer(model, known)
         again = not findings.finished and (findings.waiting or another_round(findings.blocked, model))
-        finders = _finders(model, tools, heads, pricer) if again or pricer else []
+        finders = _finders(model, tools, lookup, pricer) if again or pricer else []
         if not again:
             break
     findings.kept = [*overtaken, *findings.kept, *unfolded(findings)]
@@ -129,7 +128,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(proto, path)
         infer(model, known)
-        _finders(model, tools, heads, pricer)
+        _finders(model, tools, lookup, pricer)
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
@@ -144,9 +143,9 @@ def _pricer(tools: Toolbox, sizes: Sizes) -> Pricer | None:
     return Pricer(tools.device, tools.options, sizes, passes)
 
 
-def _finders(model: Model, tools: Toolbox, heads: Heads, pricer: Pricer | None) -> list[RuleFinder]:
+def _finders(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | None) -> list[RuleFinder]:
     """A finder a scope. ATC's own passes look at the scopes now: later they are changed."""
-    finders = [RuleFinder(scope, tools.book, heads) for scope in model.scopes()]
+    finders = [RuleFinder(scope, lookup) for scope in model.scopes()]
     if pricer is not None and pricer.estimate is not None:
         for finder in finders:
             pricer.estimate.look(finder)

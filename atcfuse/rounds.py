@@ -12,12 +12,12 @@ from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.traffic import Remembered
-from atcfuse.match.find import Match, NearMiss, RuleFinder
+from atcfuse.match.find import Lookup, Match, NearMiss, RuleFinder
 from atcfuse.match.heads import Heads
 from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.rewrite import Fusion, plan, prepare, reconnected
-from atcfuse.rule.model import Rule
+from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.select import select
 
@@ -40,14 +40,14 @@ DECISIONS = frozenset(f"ATF33{n}" for n in range(9))
 
 def folded(model: Model, tools: Toolbox, findings: Findings) -> Model:
     """The model with the rules of level `constant` applied, again and again while they find something."""
-    heads = Heads(tools.book)
+    lookup = Lookup.of(tools.book)
     ops = {node.op for scope in model.scopes() for node in scope.nodes}
-    rules = [r for r in tools.book.rules if r.rebuilt is not None and _may_begin(r, model.opset, ops, heads)]
+    rules = [r for r in tools.book.rules if r.rebuilt is not None and _may_begin(r, model.opset, ops, lookup.heads)]
     for _ in range(MAX_ROUNDS if rules else 0):
         chosen: list[Folding] = []
         kept: list[Kept] = []
         for scope in model.scopes():
-            finder = RuleFinder(scope, tools.book, heads)
+            finder = RuleFinder(scope, lookup)
             taken: set[int] = set()
             for rule in rules:
                 _fold_rule(finder, rule, tools, taken, chosen, kept, findings)
@@ -115,18 +115,17 @@ def another_round(kept: Sequence[Kept], model: Model) -> bool:
 def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings: Findings) -> bool:
     """Finds, selects and applies once; False where nothing was left to apply. The last round's refusals are kept."""
     fusions: list[Fusion] = []
-    kept: list[Kept] = []
-    for finder in finders:
-        for rule in tools.book.rules:
-            if rule.rebuilt is not None:
-                continue
-            _one_rule(finder, rule, tools, model.opset, fusions, kept, findings)
+    refused: list[list[Kept]] = []
+    searched = [(finder, rule) for finder in finders for rule in _searched(tools.book, model.opset)]
+    for finder, rule in searched:
+        refused.append(_one_rule(finder, rule, tools, fusions, findings))
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
     pricer = findings.pricer
     # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
     larger = [f for f in fusions if f.match.rule.level != LAST]
     selection = select(larger or fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
     findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
+    kept = _reasons(searched, refused, selection.chosen)
     kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
     findings.kept = _one_each(kept, selection.chosen)
     taken = {(id(f.match.scope), member) for f in selection.chosen for member in f.match.members}
@@ -197,16 +196,15 @@ def _any_left(fusions: Sequence[Fusion], chosen: Sequence[Fusion]) -> bool:
     return any(taken.isdisjoint((id(f.match.scope), m) for m in f.match.members) for f in fusions)
 
 
-def _one_rule(
-    finder: RuleFinder, rule: Rule, tools: Toolbox, opset: int, fusions: list[Fusion], kept: list[Kept], found: Findings
-) -> None:
-    low, high = rule.opset
-    if not low <= opset <= high:
-        return
-    matches, misses = finder.find(rule)
-    kept += [_missed(m) for m in misses]
+def _searched(book: RuleBook, opset: int) -> list[Rule]:
+    return [r for r in book.rules if r.rebuilt is None and r.opset[0] <= opset <= r.opset[1]]
+
+
+def _one_rule(finder: RuleFinder, rule: Rule, tools: Toolbox, fusions: list[Fusion], found: Findings) -> list[Kept]:
+    """Adds the fusions that a rule asks for; the matches that are refused."""
+    matches = finder.matches(rule)
     found.matched[rule.name] = found.matched.get(rule.name, 0) + len(matches)
-    off = tools.why_off(rule)
+    off, kept = tools.why_off(rule), []
     for match in matches:
         ready = off or _ready(match, tools, found.pricer)
         if isinstance(ready, Refusal):
@@ -215,6 +213,23 @@ def _one_rule(
             kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, members))
         else:
             fusions.append(ready)
+    return kept
+
+
+def _reasons(
+    searched: Sequence[tuple[RuleFinder, Rule]], refused: Sequence[list[Kept]], chosen: Sequence[Fusion]
+) -> list[Kept]:
+    """Why anchors are kept, rule by rule. Of those inside a chosen fusion none is asked, but of leftovers that a larger
+    fusion might have taken.
+    """
+    taken: dict[int, set[int]] = {}
+    for match in (f.match for f in chosen if f.match.rule.level != LAST):
+        taken.setdefault(id(match.scope), set()).update(match.members)
+    kept: list[Kept] = []
+    for (finder, rule), matches in zip(searched, refused, strict=True):
+        kept += [_missed(m) for m in finder.misses(rule, taken.get(id(finder.scope), set()))]
+        kept += matches
+    return kept
 
 
 def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refusal:

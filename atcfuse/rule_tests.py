@@ -90,7 +90,7 @@ def _atc_problem(rule: Rule, kind: Kind, example: Example, tools: Toolbox) -> st
     from atcfuse.graph.infer import infer
     from atcfuse.graph.text import parse_graph
     from atcfuse.graph.traffic import kinds
-    from atcfuse.match.find import RuleFinder
+    from atcfuse.match.find import Lookup, RuleFinder
 
     try:
         model = Model(parse_graph(example.graph, example.opset), None)
@@ -99,7 +99,7 @@ def _atc_problem(rule: Rule, kind: Kind, example: Example, tools: Toolbox) -> st
     infer(model)
     passes = atc.passes(tools.book, NO_SWITCHES, atc.described(rule).chips[0])
     assert passes is not None  # the rule's own chip
-    finder = RuleFinder(model.main, tools.book)
+    finder = RuleFinder(model.main, Lookup.of(tools.book))
     groups = atc.fused_by_atc(finder, passes.running, kinds(model.main))
     acted = any(name == rule.name for group in groups for name, _ in group.applied)
     codes = sorted({miss.refusal.code for miss in finder.find(rule)[1]})

@@ -21,6 +21,7 @@ import models
 import onnx
 
 from atcfuse import account, compiler, rounds
+from atcfuse.atc import Estimate
 from atcfuse.decide import Pricer
 from atcfuse.estimate import Kernels
 from atcfuse.files import Transaction
@@ -34,6 +35,9 @@ PHASES = (
     "index",
     "infer",
     "match",
+    "reasons",
+    "atc",
+    "group",
     "prepare",
     "plan",
     "select",
@@ -97,7 +101,12 @@ def _watched(clock: Clock) -> Iterator[None]:
     places: list[tuple[Any, str, str]] = [
         (compiler, "Model", "index"),
         (compiler, "infer", "infer"),
-        (RuleFinder, "find", "match"),
+        (RuleFinder, "__init__", "index"),
+        (RuleFinder, "matches", "match"),
+        (RuleFinder, "misses", "reasons"),
+        (Estimate, "look", "atc"),
+        (Estimate, "take", "atc"),
+        (rounds, "group_leftovers", "group"),
         (rounds, "prepare", "prepare"),
         (Pricer, "refusal", "plan"),
         (Kernels, "of_node", "plan"),

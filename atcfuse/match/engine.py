@@ -15,6 +15,7 @@ from atcfuse.graph.constants import scalar
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.numbering import ValueNumbers
 from atcfuse.graph.schema import COMMUTATIVE, input_position, parameter, unexpected_attributes
+from atcfuse.match.automaton import Admitted
 from atcfuse.match.chains import passed_noops
 from atcfuse.match.frames import Bindings, Frame, frame_of
 from atcfuse.match.functions import functions_for
@@ -41,10 +42,22 @@ Builtin = Callable[["Matcher", Call, str, State, Frame], Iterable[State]]
 
 
 class Matcher:
-    """Matches terms in one scope. `builtins` are the combinators that know about views."""
+    """Matches terms in one scope. `builtins` are the combinators that know about views.
 
-    def __init__(self, scope: Scope, book: RuleBook, builtins: Mapping[str, Builtin], heads: Heads) -> None:
-        self.scope, self.book, self.builtins, self.heads = scope, book, builtins, heads
+    What cannot match is dismissed by the heads of terms, with a reason; or by what the automaton `admitted`, where that
+    is given: it dismisses far more but does not know how much of a pattern is there.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        book: RuleBook,
+        builtins: Mapping[str, Builtin],
+        heads: Heads,
+        admitted: Admitted | None = None,
+    ) -> None:
+        self.scope, self.book, self.builtins = scope, book, builtins
+        self._heads, self._admitted = heads, admitted
         self.numbers = ValueNumbers(scope)
         self.functions = functions_for(scope)
         self.best: Refusal | None = None
@@ -87,8 +100,10 @@ class Matcher:
         return self._fragment_call(term, value, state, frame)
 
     def _may_match(self, term: Call, value: str, state: State, frame: Frame) -> bool:
-        """Whether the operator that makes the value can head the term at all: most attempts end here."""
-        heads = self.heads.term(term, frame.all_steps)
+        """Whether the operators that make the value can be those of the term at all: most attempts end here."""
+        if self._admitted is not None:
+            return self._admitted.at(value, term)
+        heads = self._heads.term(term, frame.all_steps)
         if heads is None:
             return True
         node = self.scope.producer(value)
@@ -380,8 +395,7 @@ class Matcher:
         op = node.op if node else ""
         tried = False
         for alternative in fragment.alternatives:
-            heads = self.heads.alternative(alternative)
-            if heads is not None and op not in heads:
+            if not self._may_be(alternative, value, op):
                 continue
             tried = True
             frame = self._frame(fragment, alternative)
@@ -397,6 +411,12 @@ class Matcher:
                     return
         if not tried:
             self.refuse("ATF310", f"expected {fragment.name}, found {op or 'a value from outside'}", value, 0)
+
+    def _may_be(self, alternative: Alternative, value: str, op: str) -> bool:
+        if self._admitted is not None:
+            return self._admitted.at(value, alternative.result)
+        heads = self._heads.alternative(alternative)
+        return heads is None or op in heads
 
     def _frame(self, fragment: Fragment, alternative: Alternative) -> Frame:
         key = id(alternative)

@@ -1,0 +1,223 @@
+"""Which terms can match at a value by operators alone, told for every value of a scope in one walk.
+
+The terms of a rule book are the states of a bottom-up tree automaton: an operator's arguments are states, a fragment
+is one for each set of arguments it is called with, its alternatives lead to it without a step. What holds at a value
+follows from its operator and from what holds at the operands, so layers that are alike cost one dictionary lookup a
+node. What the automaton denies cannot match; what it admits is for the matcher to prove: attributes, types, sharing and
+conditions are not looked at.
+
+Tree automata for instruction selection: Hoffmann and O'Donnell, "Pattern matching in trees", JACM 29 (1982).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.schema import COMMUTATIVE
+from atcfuse.match.heads import VIEW_OPERATORS
+from atcfuse.rule.model import RuleBook
+from atcfuse.rule.terms import Call, Choice, Ref, Step, Term
+
+Class = int
+"""The states that hold at a value, as one number."""
+ANY = None
+"""In place of a state: every value will do."""
+MAX_NESTING = 12
+"""Arguments nested deeper in calls of fragments may be anything: that keeps the states finite."""
+
+
+class _Production(NamedTuple):
+    state: int
+    operands: tuple[int | None, ...]
+
+
+class _Context(NamedTuple):
+    """What names mean inside a term: steps of the rule or alternative, states of a fragment's parameters."""
+
+    steps: Mapping[str, Step]
+    params: Mapping[str, int | None]
+
+
+class Automaton:
+    """The states of a rule book and the transitions met so far; scopes share it."""
+
+    def __init__(self, book: RuleBook) -> None:
+        self._book = book
+        self._states: dict[object, int] = {}
+        self._depth: list[int] = []
+        self._always: set[int] = set()
+        self._by_op: dict[str, list[_Production]] = defaultdict(list)
+        self._follows: dict[int, list[int]] = defaultdict(list)
+        self._terms: dict[int, int | None] = {}
+        self._classes: dict[frozenset[int], Class] = {}
+        self._sets: list[frozenset[int]] = []
+        self._transitions: dict[tuple[str, tuple[Class, ...]], Class] = {}
+        for fragment in book.fragments.values():
+            for alternative in fragment.alternatives:
+                self._enter_terms([alternative.result], alternative.steps)
+        for rule in (*book.rules, *book.atc):
+            self._enter_terms([], (*rule.steps, *rule.context))
+
+    def _enter_terms(self, terms: Sequence[Term], steps: Sequence[Step]) -> None:
+        table = {name: step for step in steps for name in step.names}
+        for term in (*terms, *(step.term for step in steps)):
+            self._of(term, _Context(table, {}))
+
+    def state(self, term: Term) -> int | None:
+        """The state of a term in a rule or in an alternative of a fragment, whose parameters may then be any value."""
+        return self._terms.get(id(term), ANY)
+
+    def _of(self, term: Term, context: _Context) -> int | None:
+        if isinstance(term, Ref):
+            step = context.steps.get(term.name)
+            return context.params.get(term.name) if step is None else self._of(step.term, context)
+        if isinstance(term, Choice):
+            key = ("choice", id(term), tuple(sorted(context.params.items(), key=str)))
+            state = self._either(key, [(a.result, context) for a in term.alternatives])
+        elif isinstance(term, Call):
+            state = self._call(term, context)
+        else:
+            return ANY
+        if not context.params:
+            self._terms[id(term)] = state
+        return state
+
+    def _call(self, term: Call, context: _Context) -> int | None:
+        if term.head == "merged":
+            return self._of(term.args[0], context)
+        if term.head == "strided":
+            return ANY
+        operands = tuple(self._of(argument, context) for argument in term.args)
+        if term.head in ("same", "part", "view"):
+            return self._viewed(operands[0], term.head == "view")
+        if term.head == "optional":
+            inner = term.args[0]
+            return self._either(("optional", operands), [(inner, context), (_first(inner), context)])
+        return self._operator(term.op, operands) if term.is_operator else self._fragment(term.head, operands)
+
+    def _operator(self, op: str, operands: tuple[int | None, ...]) -> int:
+        state, fresh = self._enter((op, operands), operands)
+        if fresh:
+            self._by_op[op].append(_Production(state, operands))
+            if len(operands) == 2 and op in COMMUTATIVE:
+                self._by_op[op].append(_Production(state, operands[::-1]))
+        return state
+
+    def _viewed(self, operand: int | None, itself: bool) -> int | None:
+        """Views of a value for which a state holds, one at least unless it is one `itself`."""
+        if itself and operand is ANY:
+            return ANY
+        state, fresh = self._enter(("viewed", operand, itself), (operand,))
+        if fresh:
+            for op in VIEW_OPERATORS:
+                self._by_op[op] += [_Production(state, (operand,)), _Production(state, (state,))]
+            if itself and operand is not None:
+                self._follows[operand].append(state)
+        return state
+
+    def _fragment(self, name: str, operands: tuple[int | None, ...]) -> int | None:
+        fragment = self._book.fragments[name]
+        if any(operand is not None and self._depth[operand] > MAX_NESTING for operand in operands):
+            operands = (ANY,) * len(operands)
+        params = dict(zip(fragment.params, operands, strict=False))
+        contexts = (
+            (a.result, _Context({n: step for step in a.steps for n in step.names}, params))
+            for a in fragment.alternatives
+        )
+        return self._either((name, operands), list(contexts), operands)
+
+    def _either(
+        self, key: object, ways: Sequence[tuple[Term, _Context]], operands: tuple[int | None, ...] = ()
+    ) -> int | None:
+        """A state that holds where one of several terms does."""
+        state, fresh = self._enter(key, operands)
+        if fresh:
+            for term, context in ways:
+                way = self._of(term, context)
+                if way is ANY:
+                    self._always.add(state)
+                else:
+                    self._follows[way].append(state)
+        return state
+
+    def _enter(self, key: object, operands: tuple[int | None, ...]) -> tuple[int, bool]:
+        if key in self._states:
+            return self._states[key], False
+        state = self._states[key] = len(self._depth)
+        self._depth.append(1 + max((self._depth[o] for o in operands if o is not None), default=0))
+        return state, True
+
+    def holds(self, state: int | None, found: Class) -> bool:
+        """Whether a state is among those of a value."""
+        return state is ANY or state in self._sets[found]
+
+    def after(self, op: str, operands: tuple[Class, ...]) -> Class:
+        """The class of what an operator makes of values of these classes."""
+        key = op, operands
+        known = self._transitions.get(key)
+        if known is None:
+            known = self._transitions[key] = self._class(self._reached(op, operands))
+        return known
+
+    def outside(self) -> Class:
+        """The class of a value that no node of the scope makes."""
+        return self._class(set())
+
+    def _reached(self, op: str, operands: tuple[Class, ...]) -> set[int]:
+        sets = [self._sets[operand] for operand in operands]
+        return {p.state for p in self._by_op.get(op, ()) if _fits(p.operands, sets)}
+
+    def _class(self, states: set[int]) -> Class:
+        """The number of a set of states and all that follow from them."""
+        reached, pending = set(states), [*states, *self._always]
+        reached |= self._always
+        while pending:
+            for state in self._follows.get(pending.pop(), ()):
+                if state not in reached:
+                    reached.add(state)
+                    pending.append(state)
+        key = frozenset(reached)
+        if key not in self._classes:
+            self._classes[key] = len(self._sets)
+            self._sets.append(key)
+        return self._classes[key]
+
+
+def _first(term: Term) -> Term:
+    assert isinstance(term, Call)  # optional() is of a call: the loader saw to that
+    return term.args[0]
+
+
+def _fits(wanted: tuple[int | None, ...], operands: Sequence[frozenset[int]]) -> bool:
+    """Whether the operands that are there are of the states wanted; one that is not there may be optional."""
+    return all(state is ANY or state in found for state, found in zip(wanted, operands, strict=False))
+
+
+class Admitted:
+    """What the automaton admits at the values of one scope."""
+
+    def __init__(self, scope: Scope, automaton: Automaton) -> None:
+        self._automaton = automaton
+        self._alias, outside = scope.alias, automaton.outside()
+        self._classes: dict[str, Class] = {}
+        classes = self._classes
+        for index in scope.order:
+            node = scope.nodes[index]
+            operands = tuple(classes.get(self._alias.get(name, name), outside) for name in node.inputs)
+            found = automaton.after(node.op, operands)
+            for output in node.outputs:
+                if output:
+                    classes[output] = found
+        self._outside = outside
+
+    def at(self, value: str, term: Term) -> bool:
+        """Whether a term may match at a value, no-ops looked through."""
+        found = self._classes.get(self._alias.get(value, value), self._outside)
+        return self._automaton.holds(self._automaton.state(term), found)
+
+    def on(self, node: Node, term: Term) -> bool:
+        """Whether a term may match at what a node makes."""
+        return self.at(next((o for o in node.outputs if o), ""), term)
