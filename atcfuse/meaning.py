@@ -11,17 +11,13 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atcfuse.elementwise import parse_expression
 from atcfuse.elementwise.onnx_text import function_lines
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.layout import parse_layout
-
-if TYPE_CHECKING:
-    import jinja2
+from atcfuse.templates import environment
 
 FLOAT = 1
 
@@ -58,7 +54,8 @@ def render(spec: KernelSpec, signature: Signature, result_types: Mapping[str, in
     # Absent inputs in the middle are parameters too, which the body does not read.
     formals = [i.name for i in spec.inputs]
     formals = formals[: max(formals.index(name) for name in types) + 1]
-    return _template(spec.folder).render(
+    template = environment(spec.folder, spec.folder.parent).get_template("meaning.onnx.j2")
+    return template.render(
         attributes,
         op=spec.op_of(attributes),
         domain=DOMAIN,
@@ -76,20 +73,6 @@ def render(spec: KernelSpec, signature: Signature, result_types: Mapping[str, in
 def _written_names(spec: KernelSpec) -> list[str]:
     """The attributes that a node carries: floats also as exact text."""
     return [name for a in spec.attributes for name in ([a.name, f"{a.name}_hex"] if a.kind == "float" else [a.name])]
-
-
-@lru_cache(maxsize=64)
-def _template(folder: Path) -> jinja2.Template:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, folder.parent]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("meaning.onnx.j2")
 
 
 def number(value: float) -> str:

@@ -20,6 +20,7 @@ from atcfuse.codegen.names import content_letters, kernel_function, op_type_stem
 from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT, FLOAT16
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.kernel import Operand
+from atcfuse.templates import environment
 from atcfuse.tiling import Platform, family_of, planned_platform
 
 if TYPE_CHECKING:
@@ -89,11 +90,11 @@ def render_project(
         "tile_rows": planned.tile_rows,
         "vendor_name": "atcfuse",
     }
-    environment = _environment(ordered[0].kernel.signature.spec.folder.parent / "project")
-    sources = {**_op_files(environment, ops, values), **_kernel_files(ordered)}
-    content = {**sources, **_shared_files(environment, values)}
+    templates = _templates(ordered[0].kernel.signature.spec.folder.parent / "project")
+    sources = {**_op_files(templates, ops, values), **_kernel_files(ordered)}
+    content = {**sources, **_shared_files(templates, values)}
     values["vendor_name"] = "atcfuse" + content_letters(content).lower()
-    sources |= _shared_files(environment, values)
+    sources |= _shared_files(templates, values)
     sources["msopgen.json"] = json.dumps([_msopgen(op) for op in ops], indent=2) + "\n"
     return dict(sorted(sources.items()))
 
@@ -204,18 +205,18 @@ def _attribute(name: str, kind: str, value: Any) -> dict[str, Any]:
     return {"name": name, "kind": kind, "value": value, "finite": finite, "text": str(value), "word": word}
 
 
-def _op_files(environment: Environment, ops: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> dict[str, str]:
-    host = environment.get_template(_HOST)
+def _op_files(templates: Environment, ops: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> dict[str, str]:
+    host = templates.get_template(_HOST)
     files = {f"op_host/{op['function']}.cpp": host.render({**values, **op}) for op in ops}
     for onnx_op in sorted({op["onnx_op"] for op in ops}):
         sharing = [op for op in ops if op["onnx_op"] == onnx_op]
         if len(sharing) == 1:
             name = sharing[0]["function"]
-            text = environment.get_template(_PLUGIN).render({**values, **sharing[0]})
+            text = templates.get_template(_PLUGIN).render({**values, **sharing[0]})
         else:
             name = kernel_function(op_type_stem(onnx_op))
             inputs = [operand["name"] for operand in sharing[0]["inputs"]]
-            text = environment.get_template(_DISPATCH).render(onnx_op=onnx_op, kernels=sharing, input_names=inputs)
+            text = templates.get_template(_DISPATCH).render(onnx_op=onnx_op, kernels=sharing, input_names=inputs)
         files[f"framework/onnx_plugin/{name}_plugin.cpp"] = text
     return files
 
@@ -224,14 +225,14 @@ def _kernel_files(kernels: Sequence[ProjectKernel]) -> dict[str, str]:
     return {f"op_kernel/{name}": text for k in kernels for name, text in k.kernel.files.items()}
 
 
-def _shared_files(environment: Environment, values: Mapping[str, Any]) -> dict[str, str]:
+def _shared_files(templates: Environment, values: Mapping[str, Any]) -> dict[str, str]:
     """Every other file of the project's folder at its own path, templates without their `.j2`."""
     files = {}
-    for name in environment.list_templates():
+    for name in templates.list_templates():
         if not name.endswith(".j2"):
-            files[name] = environment.loader.get_source(environment, name)[0] if environment.loader else ""
+            files[name] = templates.loader.get_source(templates, name)[0] if templates.loader else ""
         elif name not in _NOT_SHARED:
-            files[name.removesuffix(".j2")] = environment.get_template(name).render(values)
+            files[name.removesuffix(".j2")] = templates.get_template(name).render(values)
     return files
 
 
@@ -249,19 +250,10 @@ def _msopgen(op: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _environment(folder: Path) -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(folder),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters |= {"c_float": c_float, "c_int": c_int, "c_string": c_string}
-    return environment
+def _templates(folder: Path) -> Environment:
+    templates = environment(folder)
+    templates.filters |= {"c_float": c_float, "c_int": c_int, "c_string": c_string}
+    return templates
 
 
 def c_int(value: int) -> str:

@@ -15,6 +15,7 @@ from atcfuse.codegen.registry import GENERATORS, Figures, Shapes
 from atcfuse.codegen.signature import CPP_TYPES, ELEMENT_BYTES, AttributeValue, Signature
 from atcfuse.diagnostics import AtcfuseError, error
 from atcfuse.kernel import KernelSpec
+from atcfuse.templates import environment
 from atcfuse.tiling import Platform, family_of
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def render_driver(kernel: GeneratedKernel) -> str:
     def described(name: str) -> dict[str, Any]:
         return {"name": name, "present": name in dtypes, "bytes": ELEMENT_BYTES.get(dtypes.get(name, 0), 0)}
 
-    template = _environment(spec.folder.parent / COMMON).get_template("run.cpp.j2")
+    template = _templates(spec.folder.parent / COMMON).get_template("run.cpp.j2")
     return template.render(
         function=kernel.function,
         host_headers=[name for name in kernel.files if name.endswith("_host.h")],
@@ -105,7 +106,7 @@ def _common_files(folder: Path) -> dict[str, str]:
 def _render(signature: Signature, op_type: str) -> dict[str, str]:
     spec = signature.spec
     function = kernel_function(op_type)
-    environment = _environment(spec.folder)
+    templates = _templates(spec.folder)
     values = {
         "op_type": op_type,
         "function": function,
@@ -118,22 +119,13 @@ def _render(signature: Signature, op_type: str) -> dict[str, str]:
     files = {}
     for path in sorted(spec.folder.glob(f"{spec.name}*.j2")):
         name = function + path.name.removeprefix(spec.name).removesuffix(".j2")
-        files[name] = environment.get_template(path.name).render(values)
+        files[name] = templates.get_template(path.name).render(values)
     return files
 
 
 @lru_cache(maxsize=64)
-def _environment(folder: Path) -> Environment:
-    """The templates of a folder, each compiled once: a model may need hundreds of kernels."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader([folder, folder.parent]),  # other folders' parts by folder and name
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters["c_float"] = c_float
-    return environment
+def _templates(folder: Path) -> Environment:
+    """The templates of a kernel's folder; they include other folders' parts by folder and name."""
+    templates = environment(folder, folder.parent)
+    templates.filters["c_float"] = c_float
+    return templates

@@ -231,7 +231,7 @@ class Matcher:
         root, passed = self.through(value)
         node = self.scope.producers.get(root)
         depth = len(state.members)
-        if node is None:
+        if node is None or node.op != term.op:
             return
         if root not in node.outputs[: 1 if node.op not in ("Split",) else None]:
             self.refuse("ATF310", f"{root} is not the first output of {node.op}", node.name, depth)

@@ -24,7 +24,7 @@ from atcfuse.graph.traffic import Sizes, kinds
 from atcfuse.graph.work import NodeWorks
 from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
-from atcfuse.match.find import RuleFinder
+from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.required import required_operators
 from atcfuse.options import Options
 from atcfuse.report import to_line, to_markdown, to_text, validate
@@ -34,6 +34,7 @@ from atcfuse.run import Toolbox
 from atcfuse.switches import NO_SWITCHES, read_switches
 
 TOOLS = toolbox(Options(dialect="portable"))
+LOOKUP = Lookup.of(TOOLS.book)
 RULES = {rule.name: rule for rule in TOOLS.book.atc}
 ELEMENTWISE = frozenset({"elementwise"})
 BY_NAME = frozenset(rule.name for rule in TOOLS.book.rules)
@@ -68,7 +69,7 @@ def groups_of(scope: Scope, chip: str = "910B", switches: Any = NO_SWITCHES) -> 
     """The operators that ATC makes, with the operators of their nodes."""
     passes = atc.passes(TOOLS.book, switches, chip)
     assert passes is not None
-    found = atc.fused_by_atc(RuleFinder(scope, TOOLS.book), passes.running, kinds(scope))
+    found = atc.fused_by_atc(RuleFinder(scope, LOOKUP), passes.running, kinds(scope))
     return [(atc.described(g.rule).operator, {scope.nodes[i].outputs[0] for i in g.members}) for g in found]
 
 
@@ -234,9 +235,9 @@ def test_the_quick_look_loses_no_match(name, chip):
     model = Model(load(path), path)
     infer(model)
     for rule in (r for r in RULES.values() if chip in atc.described(r).chips):
-        finder = RuleFinder(model.main, TOOLS.book)
+        finder = RuleFinder(model.main, LOOKUP)
         slow = {m.members for m in finder.find(rule)[0]}
-        assert slow <= {m.members for m in finder.matches(rule, lambda node: False)}
+        assert slow <= {m.members for m in finder.matches_among(rule, lambda node: False)}
         assert not slow or finder.may_match(rule)
 
 
@@ -400,7 +401,7 @@ def test_operators_known_from_before_a_change_are_those_found_anew(name):
     assert result.report["fusions"]
     model = Model(deepcopy(result.model), path)
     infer(model)
-    finder = RuleFinder(model.main, TOOLS.book)
+    finder = RuleFinder(model.main, LOOKUP)
     fresh = [entry for g in atc.fused_by_atc(finder, passes.running, kinds(model.main)) for entry in g.applied]
     told = {p["rule"]: p["times_after"] for p in result.report["atc"]["passes"]}
     assert {name: sum(n == name for n, _ in fresh) for name in told} == told

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atcfuse.report.atc_passes import atc_passes, saved_texts
 from atcfuse.report.document import Report
@@ -40,9 +39,7 @@ from atcfuse.report.groups import (
 )
 from atcfuse.report.html.strip import Block, strip
 from atcfuse.report.names import UNNAMED, pairs, printable, shorten, span_of
-
-if TYPE_CHECKING:
-    from jinja2 import Template
+from atcfuse.templates import environment
 
 NODES_SHOWN = 40
 PLACES_SHOWN = 12
@@ -52,22 +49,8 @@ _LANES = ("load", "cube", "vector", "store", "wait")
 
 def to_html(report: Report) -> str:
     """The report as one HTML file; the same report gives the same bytes, and no text of a model can be markup."""
-    return _template().render(**_page(report))
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("page.html.j2")
+    page = environment(Path(__file__).parent, autoescape=True).get_template("page.html.j2")
+    return page.render(**_page(report))
 
 
 def _page(report: Report) -> dict[str, Any]:
