@@ -25,7 +25,7 @@ MAX_SCOPE_DEPTH = 64
 class Node:
     """A node of a scope: `op` is the op type, preceded by `domain::` for other domains than ONNX's own."""
 
-    __slots__ = ("_attributes", "index", "inputs", "op", "outputs", "proto")
+    __slots__ = ("_attributes", "_written", "index", "inputs", "op", "outputs", "proto")
 
     def __init__(self, index: int, proto: onnx.NodeProto) -> None:
         self.index = index
@@ -34,6 +34,7 @@ class Node:
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.outputs: tuple[str, ...] = tuple(proto.output)
         self._attributes: dict[str, Any] | None = None
+        self._written: tuple[bytes, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -46,6 +47,13 @@ class Node:
         if self._attributes is None:
             self._attributes = {a.name: attribute_value(a) for a in self.proto.attribute}
         return self._attributes
+
+    @property
+    def written(self) -> tuple[bytes, ...]:
+        """The attributes as they are written, in an order that does not depend on the exporter: to compare nodes by."""
+        if self._written is None:
+            self._written = tuple(sorted(a.SerializeToString() for a in self.proto.attribute))
+        return self._written
 
     def input(self, position: int) -> str:
         """The name of an input, "" where it is absent."""

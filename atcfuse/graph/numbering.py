@@ -45,5 +45,4 @@ class ValueNumbers:
         if node.op in _IMPURE or "::" in node.op:
             return None
         inputs = tuple(numbers.get(s, s) for s in (self._scope.source(i) for i in node.inputs))
-        attributes = tuple(sorted(a.SerializeToString() for a in node.proto.attribute))
-        return node.op, attributes, inputs
+        return node.op, node.written, inputs

@@ -6,13 +6,15 @@ matcher that has to try everything; it is asked only for anchors that are still 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.layers import Layers, alike_layers
 from atcfuse.match.automaton import Admitted, Automaton
 from atcfuse.match.builtins import BUILTINS
+from atcfuse.match.copies import Copies
 from atcfuse.match.engine import Matcher
 from atcfuse.match.frames import Frame, frame_of
 from atcfuse.match.heads import Heads
@@ -52,20 +54,23 @@ class Lookup:
 
 
 class RuleFinder:
-    """Finds the matches of rules in a scope; fragments are shared between the rules."""
+    """Finds the matches of rules in a scope; fragments are shared between the rules.
 
-    def __init__(self, scope: Scope, lookup: Lookup) -> None:
+    What is found in one of many layers that are alike is not searched for in the others: `stretches` are such layers.
+    """
+
+    def __init__(self, scope: Scope, lookup: Lookup, stretches: Sequence[Layers] | None = None) -> None:
         self.scope, self.book, self.heads = scope, lookup.book, lookup.heads
+        self._copies = Copies(scope, alike_layers(scope) if stretches is None else stretches)
         self._admitted = Admitted(scope, lookup.automaton)
-        self._search = Search(
-            scope, self.book, self.heads, Matcher(scope, self.book, BUILTINS, self.heads, self._admitted)
-        )
+        matcher = Matcher(scope, self.book, BUILTINS, self.heads, self._admitted)
+        self._search = Search(scope, self.book, self.heads, matcher, self._copies.unsearched)
+        self._everywhere = Search(scope, self.book, self.heads, matcher) if self._copies else self._search
+        self._occurrences = Occurrences(self._search)
         self._by_op = self._search.by_op
         self._required: dict[str, bool] = {}
         self._matched: dict[str, list[Match]] = {}
-        self._found: dict[str, dict[int, frozenset[int]]] = {}
         self._near: dict[tuple[str, int], bool] = {}
-        self._parts: dict[str, set[int]] = {}
 
     @cached_property
     def _telling(self) -> Search:
@@ -106,7 +111,10 @@ class RuleFinder:
             if fragment is None:
                 nodes = self._head_nodes(step)
             else:
-                nodes = [self.scope.nodes[i] for i in self._occurrences(fragment) if i not in self._inner(fragment)]
+                inner = self._occurrences.inner(fragment)
+                outer = [i for i in self._occurrences.of(fragment) if i not in inner and i not in self._copies]
+                alike = [i for model in outer for i in self._copies.behind(model)]
+                nodes = [self.scope.nodes[i] for i in (*outer, *alike)]
             self._matched[rule.name] = self._at(rule, step, nodes)
         return self._matched[rule.name]
 
@@ -114,8 +122,25 @@ class RuleFinder:
         """The matches at such of the nodes as the automaton admits."""
         frame = _frame(rule)
         admitted = sorted((n for n in nodes if self._admitted.on(n, step.term)), key=self._position)
-        found = (self._search.from_anchor(rule, step, n, frame) for n in admitted)
+        searched = {
+            n.index: self._search.from_anchor(rule, step, n, frame) for n in admitted if n.index not in self._copies
+        }
+        found = (
+            searched[n.index] if n.index in searched else self._alike(rule, step, n, frame, searched) for n in admitted
+        )
         return [match for match in found if isinstance(match, Match)]
+
+    def _alike(
+        self, rule: Rule, step: Step, node: Node, frame: Frame, searched: Mapping[int, Match | object]
+    ) -> Match | object:
+        """What is found at a node in the middle of many layers: what was found at its model, where that can be said."""
+        model = self._copies.model(node.index)
+        if model in searched:
+            match = searched[model]
+            copy = self._copies.copy(match, node.index) if isinstance(match, Match) else None
+            if copy is not None or not isinstance(match, Match):
+                return copy
+        return self._everywhere.from_anchor(rule, step, node, frame)
 
     def find(self, rule: Rule) -> tuple[list[Match], list[NearMiss]]:
         """All matches of a rule in node order, and a near miss for every other anchor."""
@@ -130,7 +155,7 @@ class RuleFinder:
         left = (n for n in self._head_nodes(step) if n.index not in matched and n.index not in passed_over)
         fragment, frame, misses = self._anchoring(step), _frame(rule), []
         for node in left:
-            if fragment is not None and not self._is_anchor(fragment, node):
+            if fragment is not None and not self._is_anchor(fragment, self._model(node)):
                 continue
             told = self._telling.from_anchor(rule, step, node, frame)
             if isinstance(told, tuple):
@@ -150,31 +175,17 @@ class RuleFinder:
         term = step.term
         if isinstance(term, Call) and term.is_operator:
             return self._by_op.get(term.op, [])
-        return self._search.head_nodes(self.heads.of(term))
+        return self._everywhere.head_nodes(self.heads.of(term))
 
-    def _occurrences(self, fragment: Fragment) -> dict[int, frozenset[int]]:
-        """Nodes on which a fragment is found, in node order, with all nodes of what is found there."""
-        if fragment.name not in self._found:
-            occurrences: dict[int, frozenset[int]] = {}
-            for node in self._search.head_nodes(self.heads.fragment(fragment)):
-                results = self._search.results(fragment, node)
-                if results:
-                    occurrences[node.index] = frozenset().union(*(r.members for r in results))
-            self._found[fragment.name] = occurrences
-        return self._found[fragment.name]
-
-    def _inner(self, fragment: Fragment) -> set[int]:
-        """Nodes inside a larger occurrence of a fragment: parts of it, not anchors of their own."""
-        if fragment.name not in self._parts:
-            occurrences = self._occurrences(fragment).items()
-            self._parts[fragment.name] = {m for i, members in occurrences for m in members if m != i}
-        return self._parts[fragment.name]
+    def _model(self, node: Node) -> Node:
+        """The node that is searched from instead of one in the middle of many layers."""
+        return self.scope.nodes[self._copies.model(node.index)] if node.index in self._copies else node
 
     def _is_anchor(self, fragment: Fragment, node: Node) -> bool:
         """Whether a fragment is found on a node, or so much that the rest needs a reason, and not inside another."""
-        if node.index in self._inner(fragment):
+        if node.index in self._occurrences.inner(fragment):
             return False
-        if node.index in self._occurrences(fragment):
+        if node.index in self._occurrences.of(fragment):
             return True
         readers = (r for o in node.outputs if o for r in self.scope.consumers.get(o, ()))
         return self._is_near(fragment, node) and not any(self._is_near(fragment, r) for r in readers)
@@ -191,7 +202,7 @@ class RuleFinder:
         heads = ops is None or node.op in ops
         if not heads or not node.outputs or not self._search.is_typed(node.outputs[0]):
             return False
-        if node.index in self._occurrences(fragment):
+        if node.index in self._occurrences.of(fragment):
             return False
         failure = self._telling.failure(fragment, node)
         if failure is None or self.scope.fact(node.outputs[0]).size == 1:  # such as a scale worked out from a shape
@@ -199,6 +210,32 @@ class RuleFinder:
         if failure.code == "ATF310":
             return failure.depth >= NEAR
         return failure.depth >= NEAR - 1 or (failure.code == "ATF311" and failure.where == node.name)
+
+
+class Occurrences:
+    """Where fragments are found among the nodes that a search looks at."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._found: dict[str, dict[int, frozenset[int]]] = {}
+        self._parts: dict[str, set[int]] = {}
+
+    def of(self, fragment: Fragment) -> Mapping[int, frozenset[int]]:
+        """Nodes on which a fragment is found, in node order, with all nodes of what is found there."""
+        if fragment.name not in self._found:
+            occurrences: dict[int, frozenset[int]] = {}
+            for node in self._search.head_nodes(self._search.heads.fragment(fragment)):
+                results = self._search.results(fragment, node)
+                if results:
+                    occurrences[node.index] = frozenset().union(*(r.members for r in results))
+            self._found[fragment.name] = occurrences
+        return self._found[fragment.name]
+
+    def inner(self, fragment: Fragment) -> Set[int]:
+        """Nodes inside a larger occurrence of a fragment: parts of it, not anchors of their own."""
+        if fragment.name not in self._parts:
+            self._parts[fragment.name] = {m for i, members in self.of(fragment).items() for m in members if m != i}
+        return self._parts[fragment.name]
 
 
 def _frame(rule: Rule) -> Frame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,16 @@ class Match:
 
 
 class Search:
-    """Searches from anchors in a scope with one matcher; what fragments found is shared between the rules."""
+    """Searches from anchors in a scope with one matcher; what fragments found is shared between the rules.
 
-    def __init__(self, scope: Scope, book: RuleBook, heads: Heads, matcher: Matcher) -> None:
+    Nodes `left_out` are no heads of fragments.
+    """
+
+    def __init__(
+        self, scope: Scope, book: RuleBook, heads: Heads, matcher: Matcher, left_out: Container[int] = ()
+    ) -> None:
         self.scope, self.book, self.heads, self.matcher = scope, book, heads, matcher
+        self._left_out = left_out
         self._types = _element_types(book)
         self._applied: dict[str, dict[int | str, list[str]]] = {}
         self.by_op: dict[str, list[Node]] = {}
@@ -196,7 +202,7 @@ class Search:
     def head_nodes(self, ops: frozenset[str] | None) -> list[Node]:
         """The nodes of some operators (None: of any) that are of a rule's business, in node order."""
         nodes = self.scope.nodes if ops is None else [n for op in ops for n in self.by_op.get(op, ())]
-        made = (n for n in nodes if n.outputs and self.is_typed(n.outputs[0]))
+        made = (n for n in nodes if n.index not in self._left_out and n.outputs and self.is_typed(n.outputs[0]))
         return sorted(made, key=lambda n: self.scope.positions[n.index])
 
     def is_typed(self, value: str) -> bool:
@@ -287,7 +293,7 @@ def _element_types(book: RuleBook) -> frozenset[int]:
 
 def _plain(bound: Any) -> Any:
     # What a context step reads is only looked at, never rearranged: its roots by name are enough.
-    return tuple(str(link.value) for link in bound.links) if isinstance(bound, Operand) else bound
+    return tuple(link.value for link in bound.links) if isinstance(bound, Operand) else bound
 
 
 def _bound_sources(term: Term, frame: Frame, state: State) -> list[str]:

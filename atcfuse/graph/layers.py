@@ -1,0 +1,263 @@
+"""Layers that are alike: stretches of a graph where every node does what the node one period before it does.
+
+A transformer of 80 layers is one layer 80 times, and what is found in one of them holds in the others. Alike means
+proved, node by node: operator, attributes, what is known of the results, how many nodes before an operand was made, who
+reads the results, the numbers in small constants. Weights may differ; that is what layers are for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, constant
+from atcfuse.graph.facts import Fact
+from atcfuse.graph.index import Node, Scope
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MIN_LAYERS = 8
+"""Fewer layers than these are not worth telling apart."""
+GRAM = 8
+"""So many nodes in a row tell where in a layer they are."""
+PERIODS = 4
+"""Stretches with so many different periods are looked for, such as an encoder's and a decoder's."""
+SAMPLE = 16
+"""So many elements of a constant show whether it is a trained parameter."""
+ORDINARY = 1e3
+"""Parameters have numbers below this."""
+
+
+class NotAlike(Exception):
+    """What is looked for lies outside the layers."""
+
+
+class Layers:
+    """The nodes at positions `start` to `stop` of a scope's order; `period` of them are a layer."""
+
+    def __init__(self, scope: Scope, start: int, stop: int, period: int) -> None:
+        self.scope, self.start, self.stop, self.period = scope, start, stop, period
+        self._places: dict[str, _Place | None] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of whole layers."""
+        return (self.stop - self.start) // self.period
+
+    def layer(self, index: int) -> int:
+        """The layer that a node is in, counted from 0: none of them for nodes outside."""
+        return (self.scope.positions[index] - self.start) // self.period
+
+    def of_layer(self, layer: int) -> Iterator[int]:
+        """The nodes of a layer in order."""
+        first = self.start + layer * self.period
+        yield from self.scope.order[first : first + self.period]
+
+    def node(self, index: int, by: int) -> int:
+        """The node that is so many layers behind. Raises NotAlike where one of the two is none of these nodes."""
+        return self._at(self.scope.positions[index], by)
+
+    def value(self, name: str, by: int) -> str:
+        """The value that is so many layers behind; one that all layers share is the same. Raises NotAlike."""
+        if name not in self._places:
+            self._places[name] = self._place(name)
+        place = self._places[name]
+        if place is None:
+            return name
+        node = self.scope.nodes[self._at(place.position, by)]
+        return node.outputs[place.slot] if place.made else node.inputs[place.slot]
+
+    def _at(self, position: int, by: int) -> int:
+        there = position + by * self.period
+        if not (self.start <= position < self.stop and self.start <= there < self.stop):
+            raise NotAlike
+        return self.scope.order[there]
+
+    def _place(self, name: str) -> _Place | None:
+        scope = self.scope
+        if is_shared(scope, name, 2 * self.period):
+            return None
+        made = scope.producers.get(name)
+        if made is not None:
+            return _Place(scope.positions[made.index], made.outputs.index(name), True)
+        reader, slot = _first_use(scope, name)
+        return _Place(scope.positions[reader.index], slot, False)
+
+
+class _Place(NamedTuple):
+    """Where a value is met first: what the node at a position has `made`, or reads."""
+
+    position: int
+    slot: int
+    made: bool
+
+
+def is_shared(scope: Scope, name: str, window: int) -> bool:
+    """Whether a value is read from farther than `window` nodes apart, or comes from an enclosing graph."""
+    uses = scope.consumers.get(name)
+    made = scope.producers.get(name)
+    if not uses or name in scope.captured:
+        return made is None
+    if made is None and not scope.defines(name):
+        return True
+    places = [scope.positions[n.index] for n in uses]
+    if made is not None:
+        places.append(scope.positions[made.index])
+    return max(places) - min(places) > window
+
+
+def _first_use(scope: Scope, name: str) -> tuple[Node, int]:
+    reader = scope.consumers[name][0]
+    return reader, reader.inputs.index(name)
+
+
+def alike_layers(scope: Scope) -> tuple[Layers, ...]:
+    """The longest stretches of layers that are alike, those with more nodes first; none overlap."""
+    if len(scope.order) < MIN_LAYERS * GRAM or scope.bodies:
+        return ()
+    kinds = _kinds(scope)
+    found: list[Layers] = []
+    for period in _periods(kinds):
+        found += _stretches(scope, kinds, period, found)
+    return tuple(found)
+
+
+def _kinds(scope: Scope) -> list[int]:
+    """By position: a number for what a node is, wherever it stands."""
+    numbers: dict[object, int] = {}
+    kinds = []
+    for index in scope.order:
+        node = scope.nodes[index]
+        facts = tuple(_known(scope.fact(o)) for o in node.outputs)
+        kinds.append(numbers.setdefault((node.op, len(node.inputs), node.written, facts), len(numbers)))
+    return kinds
+
+
+def _known(fact: Fact) -> object:
+    array = fact.array if fact.is_constant else None
+    content = None if array is None else (array.dtype.str, array.tobytes())
+    return fact.dtype, fact.shape, fact.elements, fact.splat, content
+
+
+def _periods(kinds: Sequence[int]) -> list[int]:
+    """The distances at which most nodes and those before them come again."""
+    latest: dict[tuple[int, ...], int] = {}
+    distances: Counter[int] = Counter()
+    for position in range(GRAM, len(kinds) + 1):
+        gram = tuple(kinds[position - GRAM : position])
+        if gram in latest:
+            distances[position - latest[gram]] += 1
+        latest[gram] = position
+    return [d for d, count in distances.most_common(PERIODS) if count >= (MIN_LAYERS - 2) * d]
+
+
+def _stretches(scope: Scope, kinds: Sequence[int], period: int, taken: Sequence[Layers]) -> list[Layers]:
+    """Where each node is alike the one a period before; nodes that are alike with another period are left out."""
+    uses = _Uses(scope, 2 * period)
+    found = []
+    for start, stop in _same_kinds(kinds, period):
+        if stop - start < (MIN_LAYERS - 1) * period or any(t.start < stop and start - period < t.stop for t in taken):
+            continue
+        alike = (uses.of(i) == uses.of(i - period) for i in range(start, stop))
+        for first, last in _streaks(alike, start):
+            if last - first >= (MIN_LAYERS - 1) * period:
+                found.append(Layers(scope, first - period, last, period))
+    return found
+
+
+def _same_kinds(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
+    return _streaks((kinds[i] == kinds[i - period] for i in range(period, len(kinds))), period)
+
+
+def _streaks(flags: Iterable[bool], first: int) -> Iterator[tuple[int, int]]:
+    """Where flags are set without a gap, as start and stop; the first flag is at `first`."""
+    position = first
+    for is_set, group in groupby(flags):
+        length = sum(1 for _ in group)
+        if is_set:
+            yield position, position + length
+        position += length
+
+
+class _Uses:
+    """How the nodes of a scope hang together, told from where each stands."""
+
+    def __init__(self, scope: Scope, window: int) -> None:
+        self._scope, self._window = scope, window
+        self._known: dict[int, object] = {}
+        self._shared: dict[str, bool] = {}
+
+    def of(self, position: int) -> object:
+        """What a node at a position reads and who reads its results, all relative to the position."""
+        if position not in self._known:
+            scope = self._scope
+            node = scope.nodes[scope.order[position]]
+            read = tuple(self._operand(name, position) for name in node.inputs)
+            self._known[position] = read, tuple(self._result(name, position) for name in node.outputs)
+        return self._known[position]
+
+    def _is_shared(self, name: str) -> bool:
+        if name not in self._shared:
+            self._shared[name] = is_shared(self._scope, name, self._window)
+        return self._shared[name]
+
+    def _operand(self, name: str, position: int) -> object:
+        if not name or self._is_shared(name):
+            return name
+        scope = self._scope
+        made = scope.producers.get(name)
+        if made is not None:
+            return position - scope.positions[made.index], made.outputs.index(name)
+        reader, slot = _first_use(scope, name)
+        if scope.positions[reader.index] != position:
+            return position - scope.positions[reader.index], slot, None
+        return slot, self._constant(name)
+
+    def _constant(self, name: str) -> object:
+        """What rules may ask of a value that no node makes."""
+        scope = self._scope
+        fact, tensor = scope.fact(name), scope.initializers.get(name)
+        if tensor is None:
+            return fact.dtype, fact.shape
+        if tensor.data_location == tensor.EXTERNAL and tensor.dims and math.prod(tensor.dims) > MAX_EXTERNAL_BYTES:
+            return fact.dtype, fact.shape, "on disk"
+        array = constant(scope, name)
+        return fact.dtype, fact.shape, None if array is None else _content(array)
+
+    def _result(self, name: str, position: int) -> object:
+        scope = self._scope
+        if not name:
+            return ""
+        if self._is_shared(name):
+            return name
+        readers = tuple(scope.positions[n.index] - position for n in scope.consumers.get(name, ()))
+        repeated = scope.alias.get(name)
+        source = None if repeated is None else self._operand(repeated, position)
+        return readers, name in scope.outputs, source
+
+
+def _content(array: np.ndarray) -> object:
+    """What rules can learn of a constant: of parameters, along which axes they repeat; of others everything."""
+    if _is_learned(array):
+        return tuple(_repeats_along(array, axis) for axis in range(array.ndim))
+    return hashlib.blake2b(array.tobytes(), digest_size=16).digest()
+
+
+def _is_learned(array: np.ndarray) -> bool:
+    """Whether there are three different numbers, one of them broken: no mask, no table, no range has that."""
+    if array.dtype.kind != "f":
+        return False
+    some = set(array.ravel()[:SAMPLE].tolist())
+    return len(some) > 2 and any(abs(x) < ORDINARY and x != int(x) for x in some)
+
+
+def _repeats_along(array: np.ndarray, axis: int) -> bool:
+    if array.shape[axis] < 2:
+        return True
+    first = array.take([0], axis=axis)
+    return bool((first == array.take([1], axis=axis)).all()) and bool((first == array).all())

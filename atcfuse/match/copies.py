@@ -1,0 +1,113 @@
+"""Matches carried over between layers that are alike: a graph of many is searched in the first and last few of them.
+
+What a match says of one layer is said of another by renaming: nodes and values to those as many layers behind. That the
+layers are alike is proved (`graph.layers`), so everything that was checked of the match holds of its copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from atcfuse.dims import Poly
+from atcfuse.graph.index import Scope
+from atcfuse.graph.layers import Layers, NotAlike
+from atcfuse.match.functions import Aligned
+from atcfuse.match.search import Match
+from atcfuse.match.values import Built, Value
+from atcfuse.safety import Shapes
+
+MARGIN = 3
+"""Layers at each end that are searched themselves: patterns reach into the layers before and behind."""
+MODEL = 1
+"""The layer whose matches are copied: what a pattern reaches from here is alike in all that get copies."""
+
+
+class Copies:
+    """Which nodes of a scope need no search, and the matches that they get instead.
+
+    Fragments are not looked for at the nodes `unsearched`.
+    """
+
+    def __init__(self, scope: Scope, stretches: Sequence[Layers]) -> None:
+        self._scope = scope
+        self._of: dict[int, tuple[Layers, int, int]] = {}
+        self._behind: dict[int, list[int]] = {}
+        self.unsearched: set[int] = set()
+        for layers in stretches:
+            models = list(layers.of_layer(MODEL))
+            for layer in range(MARGIN, layers.count - MARGIN):
+                for model, index in zip(models, layers.of_layer(layer), strict=True):
+                    self._of[index] = layers, model, layer - MODEL
+                    self._behind.setdefault(model, []).append(index)
+                if layer > MARGIN:  # the first of them tells what of the layer before is a part of something larger
+                    self.unsearched.update(layers.of_layer(layer))
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self._of
+
+    def model(self, index: int) -> int:
+        """The node whose matches a node in a middle layer gets."""
+        return self._of[index][1]
+
+    def behind(self, index: int) -> Sequence[int]:
+        """The nodes in middle layers that get what is found at a node."""
+        return self._behind.get(index, ())
+
+    def copy(self, match: Match, index: int) -> Match | None:
+        """A match as it is at a node in a middle layer; None where it holds something that cannot be carried over."""
+        layers, _, by = self._of[index]
+        if any(not 0 <= layers.layer(i) <= MODEL + MARGIN - 1 for i in match.members):
+            return None
+        scope = self._scope
+        try:
+            return replace(
+                match,
+                anchor=scope.nodes[index],
+                members=frozenset(layers.node(i, by) for i in match.members),
+                outputs=tuple(layers.value(v, by) for v in match.outputs),
+                env={name: _carried(layers, by, bound, name) for name, bound in match.env.items()},
+                shapes=_shapes(layers, by, match.shapes),
+            )
+        except NotAlike:
+            return None
+
+
+def _shapes(layers: Layers, by: int, shapes: Shapes) -> Shapes:
+    return {
+        layers.node(i, by): tuple(e if isinstance(e, int) else (layers.value(e[0], by), e[1]) for e in extents)
+        for i, extents in shapes.items()
+    }
+
+
+def _carried(layers: Layers, by: int, bound: Any, name: str = "") -> Any:
+    """What a name is bound to, so many layers behind. Raises NotAlike for what might be a value and does not say so."""
+    if bound is None or isinstance(bound, (bool, int, float, Poly)):
+        return bound
+    if isinstance(bound, Value):
+        return Value(layers.value(bound, by))
+    if isinstance(bound, str):
+        if name.startswith("chosen ") or not layers.scope.defines(bound):
+            return bound
+        raise NotAlike
+    if type(bound) in (tuple, list):
+        return type(bound)(_carried(layers, by, item) for item in bound)
+    carry = _CARRIERS.get(type(bound))
+    if carry is None:
+        raise NotAlike
+    return carry(layers, by, bound)
+
+
+def _aligned(layers: Layers, by: int, bound: Aligned) -> Aligned:
+    return replace(bound, value=layers.value(bound.value, by))
+
+
+def _built(layers: Layers, by: int, bound: Built) -> Built:
+    return replace(bound, inputs=tuple(_carried(layers, by, item) for item in bound.inputs))
+
+
+_CARRIERS: Mapping[type, Callable[[Layers, int, Any], Any]] = {Aligned: _aligned, Built: _built}

@@ -1,0 +1,201 @@
+"""Layers that are alike get copies of what was found in one of them: the same as if each had been searched."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from atcfuse.compiler import toolbox
+from atcfuse.graph.index import Model, Scope
+from atcfuse.graph.infer import infer
+from atcfuse.graph.layers import NotAlike, alike_layers
+from atcfuse.graph.text import parse_graph
+from atcfuse.match.copies import MARGIN, MODEL, Copies
+from atcfuse.match.find import Lookup, RuleFinder
+from atcfuse.options import Options
+from atcfuse.rule.model import Rule
+
+BOOK = toolbox(Options()).book
+LOOKUP = Lookup.of(BOOK)
+RULES = [rule for rule in (*BOOK.rules, *BOOK.atc) if rule.steps]
+COPIES = 10
+
+
+@cache
+def bench_models() -> ModuleType:
+    path = Path(__file__).parents[2] / "bench" / "models.py"
+    spec = importlib.util.spec_from_file_location("bench_models", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def transformer(layers: int) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    proto.CopyFrom(bench_models().transformer(layers))
+    return proto
+
+
+def scope_of(proto: onnx.ModelProto) -> Scope:
+    model = Model(proto, None)
+    infer(model)
+    return model.main
+
+
+def found(finder: RuleFinder, rules: list[Rule]) -> list[tuple[object, ...]]:
+    return [
+        (rule.name, m.anchor.index, m.members, m.outputs, m.env, m.labels, m.shapes)
+        for rule in rules
+        for m in finder.matches(rule)
+    ]
+
+
+def told(finder: RuleFinder, rules: list[Rule]) -> list[tuple[object, ...]]:
+    return [(rule.name, miss.anchor.index, miss.refusal) for rule in rules for miss in finder.find(rule)[1]]
+
+
+def assert_no_difference(scope: Scope, rules: list[Rule]) -> None:
+    copied, searched = RuleFinder(scope, LOOKUP), RuleFinder(scope, LOOKUP, ())
+    assert found(copied, rules) == found(searched, rules)
+    assert told(copied, rules) == told(searched, rules)
+
+
+def side_by_side(proto: onnx.ModelProto, times: int) -> onnx.ModelProto:
+    """A model so many times in one graph, each with inputs, outputs and constants of its own."""
+    graph = onnx.GraphProto(name="many")
+    for number in range(times):
+        for item in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer):
+            copy = type(item)()
+            copy.CopyFrom(item)
+            copy.name = f"{item.name}.{number}"
+            same = {onnx.TensorProto: graph.initializer}.get(type(item))
+            if same is None:
+                same = graph.input if any(item is i for i in proto.graph.input) else graph.output
+            same.append(copy)
+        for node in proto.graph.node:
+            copy = graph.node.add()
+            copy.CopyFrom(node)
+            for field in ("input", "output"):
+                names = [f"{n}.{number}" if n else "" for n in getattr(node, field)]
+                del getattr(copy, field)[:]
+                getattr(copy, field).extend(names)
+    many = onnx.ModelProto()
+    many.CopyFrom(proto)
+    many.graph.CopyFrom(graph)
+    return many
+
+
+@pytest.mark.parametrize("rule", [r for r in RULES if r.fuses], ids=lambda r: r.name)
+def test_copies_are_what_a_search_finds(rule):
+    copied = False
+    for example in (*rule.fuses[:2], *rule.keeps[:1]):
+        scope = scope_of(side_by_side(parse_graph(example.graph, example.opset), COPIES))
+        assert_no_difference(scope, [rule])
+        copied = copied or bool(alike_layers(scope))
+    small = all(len(parse_graph(e.graph, e.opset).graph.node) * COPIES < 64 for e in rule.fuses[:2])
+    assert copied or small, "no example is long enough to be told to repeat"
+
+
+def test_a_transformer_is_its_layers():
+    scope = scope_of(transformer(12))
+    (layers,) = alike_layers(scope)
+    assert layers.count >= 11
+    assert (layers.stop - layers.start) / len(scope.order) > 0.9
+    assert_no_difference(scope, RULES)
+
+
+def test_values_and_nodes_are_found_in_other_layers():
+    scope = scope_of(transformer(12))
+    (layers,) = alike_layers(scope)
+    here, there = list(layers.of_layer(2)), list(layers.of_layer(7))
+    for a, b in zip(here, there, strict=True):
+        first, second = scope.nodes[a], scope.nodes[b]
+        assert layers.node(a, 5) == b
+        assert [layers.value(v, 5) for v in first.outputs] == list(second.outputs)
+        assert [layers.value(v, 5) for v in first.inputs] == list(second.inputs)
+    with pytest.raises(NotAlike):
+        layers.node(here[0], -3)
+
+
+def test_only_layers_in_the_middle_get_copies():
+    scope = scope_of(transformer(12))
+    (layers,) = alike_layers(scope)
+    copies = Copies(scope, (layers,))
+    inside = {layers.layer(node.index) for node in scope.nodes if node.index in copies}
+    assert inside == set(range(MARGIN, layers.count - MARGIN))
+    assert {layers.layer(copies.model(n.index)) for n in scope.nodes if n.index in copies} == {MODEL}
+
+
+def spoil(proto: onnx.ModelProto, source: random.Random) -> str:
+    """Changes one thing somewhere; what it was."""
+    graph = proto.graph
+    node = source.choice(graph.node)
+    match source.randrange(5):
+        case 0:
+            graph.output.append(onnx.helper.make_tensor_value_info(node.output[0], 1, None))
+            return f"{node.output[0]} is an output"
+        case 1:
+            graph.node.add(op_type="Neg", input=[node.output[0]], output=["extra"])
+            graph.output.append(onnx.helper.make_tensor_value_info("extra", 1, None))
+            return f"{node.output[0]} is read once more"
+        case 2:
+            tensor = source.choice([t for t in graph.initializer if t.data_type == 1])
+            array = np.full(tuple(tensor.dims), 0.5, np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+            return f"{tensor.name} is one number"
+        case 3:
+            swapped = source.choice([n for n in graph.node if n.op_type in ("Add", "Mul")])
+            swapped.op_type = "Sub"
+            return f"{swapped.output[0]} is a difference"
+        case _:
+            transposes = [n for n in graph.node if n.op_type == "Transpose"]
+            other = source.choice(transposes)
+            other.attribute[0].ints[:] = list(reversed(other.attribute[0].ints))
+            return f"{other.output[0]} is transposed differently"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_layer_that_differs_is_searched(seed):
+    source = random.Random(seed)
+    proto = transformer(11)
+    changes = [spoil(proto, source) for _ in range(source.randrange(1, 3))]
+    try:
+        scope = scope_of(proto)
+    except Exception as problem:
+        raise AssertionError(changes) from problem
+    assert_no_difference(scope, RULES)
+
+
+NORM = """(float[2,8] x, float[8] g) => (float[2,8] y) <float eps = {1e-6}> {
+  squares = Mul(x, x)
+  mean = ReduceMean<axes=[-1]>(squares)
+  shifted = Add(mean, eps)
+  root = Sqrt(shifted)
+  unit = Div(x, root)
+  y = Mul(unit, g)
+}"""
+
+
+def test_small_constants_are_compared_and_weights_are_not():
+    def longest(name: str, value: np.ndarray) -> int:
+        proto = side_by_side(parse_graph(NORM, 17), 30)
+        gammas = [np.linspace(0.1, 0.9 + i, 8, dtype=np.float32) for i in range(30)]
+        proto.graph.initializer.extend(numpy_helper.from_array(g, f"g.{i}") for i, g in enumerate(gammas))
+        kept = [t for t in proto.graph.initializer if t.name != name]
+        del proto.graph.initializer[:], proto.graph.input[1::2]
+        proto.graph.initializer.extend([*kept, numpy_helper.from_array(value, name)])
+        return max(s.count for s in alike_layers(scope_of(proto)))
+
+    assert longest("eps.15", np.array(1e-6, np.float32)) == 30
+    assert longest("g.15", np.linspace(0.3, 0.7, 8, dtype=np.float32)) == 30
+    assert longest("eps.15", np.array(1e-3, np.float32)) < 16
+    assert longest("g.15", np.ones(8, np.float32)) < 16
