@@ -35,7 +35,7 @@ def read_report(path: Path) -> dict[str, Any]:
     Raises AtcfuseError: ATF530 no such file, ATF531 not readable, ATF532 not JSON, ATF533 of another schema, ATF534
     against the contract.
     """
-    document = _parsed(_text(path), path)
+    document = _parsed(read_text(path), path)
     schema = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(document, dict) or schema != SCHEMA:
         raise AtcfuseError(_other_schema(document, schema, path))
@@ -49,7 +49,11 @@ def read_report(path: Path) -> dict[str, Any]:
     return document
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file that a user gave.
+
+    Raises AtcfuseError: ATF530 no such file, ATF531 not readable, ATF532 not UTF-8.
+    """
     span = Span(str(path))
     try:
         return path.read_text(encoding="utf-8-sig")
