@@ -197,6 +197,33 @@ def test_rules_list_and_show(atcfuse):
     assert outcome.err.strip() == str(path)
 
 
+def test_rules_show_a_fragment_out_of_its_file(atcfuse):
+    outcome = atcfuse("rules", "show", "gelu_quick")
+    path, _, line = outcome.err.strip().rpartition(":")
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    assert lines[int(line) - 1] == "fragment: gelu_quick(x)"
+    shown = outcome.out.splitlines()
+    assert "fragment: gelu_quick(x)" in shown
+    assert sum(one.startswith("fragment:") for one in shown) == 1
+    assert "---" not in shown
+    wrong = atcfuse("rules", "show", "gelu_quik")
+    assert (wrong.code, 'did you mean "gelu_quick"?' in wrong.err) == (2, True)
+    assert "a fragment of this name is in" in atcfuse("rules", "show", "layer_norm").err
+
+
+def test_rules_check_finds_what_onnx_does_not_have(atcfuse, tmp_path):
+    text = (data_folder("rules") / "linear" / "linear_epilogue.yaml").read_text(encoding="utf-8")
+    text = text.replace("rule: linear_epilogue", "rule: mine").partition("\nexamples:")[0]
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text(text.replace("\npattern:\n", "\npattern:\n  odd: Mull(x, axs=1)\n"))
+    outcome = atcfuse("rules", "check", "--rules", folder)
+    line = text[: text.index("pattern:")].count("\n") + 2
+    assert outcome.code == 1
+    assert f"own/mine.yaml:{line}:8: error: ATF209: ONNX has no operator 'Mull'" in outcome.err
+    assert 'did you mean "Mul"?' in outcome.err
+
+
 def test_rules_of_a_user(atcfuse, tmp_path, bert):
     text = (data_folder("rules") / "attention" / "attention.yaml").read_text(encoding="utf-8")
     text = text.replace("rule: attention\n", "rule: mine\n").replace("FusedAttentionFusionPass", "MineFusionPass")
