@@ -49,6 +49,23 @@ def read_report(path: Path) -> dict[str, Any]:
     return document
 
 
+def settings_of(path: Path, model: str) -> dict[str, Any]:
+    """Chip and options with which the run behind a report file wrote the model of that name.
+
+    Nothing for a file that is no report, one of another model, or a chip that has no name of its own here.
+    """
+    from atcfuse.device import load_device
+
+    try:
+        document = read_report(path)
+        load_device(document["soc"] or "")
+    except AtcfuseError:
+        return {}
+    if document["files"]["model"] != model or "settings" not in document:
+        return {}
+    return {"soc": document["soc"], **document["settings"]}
+
+
 def read_text(path: Path) -> str:
     """The text of a file that a user gave.
 

@@ -130,6 +130,21 @@ def test_explain_takes_the_options_that_settle_a_kernel(atcfuse, bert):
         assert (done.code, code in done.err) == (2, True)
 
 
+def test_explain_shows_both_savings_and_fuses_as_without_kernels(atcfuse, bert):
+    norm = "/bert/encoder/layer.0/attention/output/LayerNorm/ReduceMean"
+    text = " ".join(atcfuse("explain", bert, "--node", norm).out.split())
+    (fusion,) = json.loads(atcfuse("explain", bert, "--node", norm, "--format", "json").out)["fusions"]
+    assert fusion["launches_saved_after_atc"] < fusion["launches_saved"]
+    for kind, key in (("as exported", "launches_saved"), ("against ATC alone (estimated)", "launches_saved_after_atc")):
+        assert f"saves, {kind}: {fusion[key]} launch" in text
+    chip = ("--soc", "Ascend310P3", "--node", norm)
+    with_kernels, without = (
+        json.loads(atcfuse("explain", bert, *chip, *more, "--format", "json").out)["fusions"]
+        for more in ((), ("--no-kernels",))
+    )
+    assert with_kernels[0]["rule"] != without[0]["rule"]
+
+
 def test_explain_a_code_prints_its_page(atcfuse):
     assert atcfuse("explain", "atf101").out == code_page("ATF101")
 
