@@ -72,6 +72,7 @@ def _recorded(model: Path) -> dict[str, Any]:
         if context.get_parameter_source(name) is ParameterSource.DEFAULT and value != context.params[name]
     }
     if found:
-        words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.items())
+        shown = {n: f"{v:g}" if isinstance(v, float) else v for n, v in found.items()}
+        words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in shown.items())
         console.show([info("ATF147", f"for the chip and options of {path.name}: {words}")])
     return found
