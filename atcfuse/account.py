@@ -114,6 +114,7 @@ def document(
         "atcfuse": atcfuse.__version__,
         "soc": tools.device.name,
         "dialect": tools.options.dialect,
+        "settings": {key: getattr(tools.options, key) for key in ("precision_mode", "occupancy", "tile_level")},
         "model": {
             "name": name,
             "sha256": sha or None,

@@ -194,14 +194,17 @@ def _optimize_file(
     document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in project.diagnostics)]
     diagnostics = found.diagnostics + project.diagnostics
     if older is not None:
-        diagnostics += tuple(gate(document, older, max_regression))
+        judged = gate(document, older, max_regression)
+        document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in judged)]
+        diagnostics += tuple(judged)
     verification = _verified(path, found.model) if verify else None
     diagnostics += _judged(verification)
     if dry_run or _errors(_judged(verification)):
         document["files"] = dict.fromkeys(names)
         return FileResult(document, diagnostics, (), verification)
     if _errors(diagnostics):
-        return _only_reports(document, diagnostics, reports, transaction, verification)
+        stale = [p.name for p in (out, *((folder,) if folder and shared is None else ())) if p.exists()]
+        return _only_reports(document, diagnostics, reports, transaction, verification, stale)
     if shared is not None:
         shared.add(project, tools)
     with transaction:
@@ -324,13 +327,18 @@ def _only_reports(
     reports: Sequence[Path],
     transaction: Transaction,
     verification: Verification | None,
+    stale: Sequence[str],
 ) -> FileResult:
-    """What a missed gate leaves behind: the reports, so that the regression can be looked at, and no model."""
+    """What a missed gate leaves behind: the reports, so that the regression can be looked at, and no model.
+
+    `stale` names what an earlier run left where this one would have written.
+    """
     document["files"] = {**dict.fromkeys(document["files"]), "report": reports[0].name}
     said = info(
         "ATF144",
         f"no model was written; the report is in {reports[0].name}",
         hint=f"`atcfuse diff BASELINE {reports[0].name}` shows every change",
+        notes=[f"{name} is of an earlier run" for name in stale],
     )
     with transaction:
         _stage_reports(transaction, reports, document)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal
 
@@ -28,6 +28,38 @@ class Span:
 
     def __str__(self) -> str:
         return ":".join([self.file, *(str(n) for n in (self.line, self.column) if n)])
+
+
+@dataclass(frozen=True)
+class TextSpan(Span):
+    """Where a text begins that a file may hold folded over lines or with escapes; it can tell every place inside.
+
+    `text` is what was read of `source`, the whole file, beginning at the character `start`.
+    """
+
+    text: str = field(default="", compare=False, repr=False)
+    source: str = field(default="", compare=False, repr=False)
+    start: int = field(default=0, compare=False, repr=False)
+
+    def at(self, offset: int) -> Span:
+        """The place of a character of the text.
+
+        Both are walked along together: a blank of the text may be a line break and an indent in the file, and what is
+        in the file alone (escapes, the other half of a doubled quote) is passed.
+        """
+        head = self.text[: offset + 1]
+        if "\n" not in head and self.source.startswith(head, self.start):
+            return Span(self.file, self.line, self.column + offset)
+        place = end = self.start
+        for char in head:
+            if char.isspace():
+                while self.source[end : end + 1].isspace():
+                    end += 1
+            else:
+                place = max(self.source.find(char, end), end)
+                end = place + 1
+        line = self.source.count("\n", self.start, place)
+        return Span(self.file, self.line + line, place - self.source.rfind("\n", 0, place))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from atcfuse.diagnostics import AtcfuseError, Span, error
+from atcfuse.diagnostics import AtcfuseError, Span, TextSpan, error
 from atcfuse.dims import divide, floor_divide, is_positive, modulo, proves_at_most
 
 MAX_LENGTH = 2000
@@ -36,6 +36,10 @@ class Expr:
     text: str
     tree: ast.expr
     span: Span
+
+    def place(self, node: ast.AST) -> Span:
+        """Where a node of the tree stands in its file."""
+        return place(self.span, self.text, node)
 
     def names(self) -> frozenset[str]:
         """Names that the expression reads, called functions excluded."""
@@ -64,22 +68,37 @@ def parse(text: str, span: Span, code: str = "ATF212") -> Expr:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
-        column = getattr(problem, "offset", None) or 0
+        row, column = getattr(problem, "lineno", None) or 1, getattr(problem, "offset", None) or 0
+        here = shifted(span, _characters_before(text, row) + max(column - 1, 0))
         hint = "write names, numbers, calls and arithmetic as in Python"
-        raise AtcfuseError(
-            error(code, f"cannot read {text.strip()!r}: {_reason(problem)}", shifted(span, column - 1), hint)
-        ) from None
-    _check(tree, span, code)
-    return Expr(text.strip(), tree, span)
+        raise AtcfuseError(error(code, f"cannot read {text.strip()!r}: {_reason(problem)}", here, hint)) from None
+    _check(tree, span, text, code)
+    return Expr(text.strip(), tree, shifted(span, len(text) - len(text.lstrip())) if text[:1].isspace() else span)
 
 
 def _reason(problem: BaseException) -> str:
     return str(getattr(problem, "msg", "")) or "too deeply nested"
 
 
-def shifted(span: Span, columns: int) -> Span:
-    """The span moved right by some columns, where its line is known."""
-    return Span(span.file, span.line, span.column + max(columns, 0)) if span.line else span
+def shifted(span: Span, offset: int) -> Span:
+    """The place so many characters into the text at a span, where its line is known."""
+    if isinstance(span, TextSpan):
+        return span.at(max(offset, 0))
+    return Span(span.file, span.line, span.column + max(offset, 0)) if span.line else span
+
+
+def place(span: Span, text: str, node: ast.AST) -> Span:
+    """Where a node of a parsed text stands; `text` is as it was parsed, the span that of its beginning."""
+    row, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+    line = text.strip().split("\n")[row - 1] if row > 1 or not text.isascii() else ""
+    inside = len(line.encode()[:column].decode(errors="ignore")) if line and not line.isascii() else column
+    return shifted(span, _characters_before(text, row) + inside)
+
+
+def _characters_before(text: str, row: int) -> int:
+    """How many characters of a text stand before a line of it, blanks at its beginning not counted as lines."""
+    lead = len(text) - len(text.lstrip())
+    return lead + (sum(len(line) + 1 for line in text.strip().split("\n")[: row - 1]) if row > 1 else 0)
 
 
 _ALLOWED = (
@@ -89,19 +108,20 @@ _ALLOWED = (
 )  # fmt: skip
 
 
-def _check(tree: ast.expr, span: Span, code: str) -> None:
+def _check(tree: ast.expr, span: Span, text: str, code: str) -> None:
     stack: list[tuple[ast.AST, int]] = [(tree, 0)]
     while stack:
         node, depth = stack.pop()
-        where = shifted(span, getattr(node, "col_offset", 0))
         if depth > MAX_DEPTH:
-            raise AtcfuseError(error(code, f"expression nested more than {MAX_DEPTH} deep", where))
+            what = f"expression nested more than {MAX_DEPTH} deep"
+            raise AtcfuseError(error(code, what, place(span, text, node)))
         if not isinstance(node, _ALLOWED):
             hint = "allowed are names, numbers, text, lists, arithmetic, comparison, and/or/not and calls"
             what = f"{type(node).__name__} is not part of the expression language"
-            raise AtcfuseError(error(code, what, where, hint))
+            raise AtcfuseError(error(code, what, place(span, text, node), hint))
         if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, type(...), type(None))):
-            raise AtcfuseError(error(code, f"{node.value!r} is not a number or text", where))
+            what = f"{node.value!r} is not a number or text"
+            raise AtcfuseError(error(code, what, place(span, text, node)))
         stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
 
 
@@ -159,7 +179,7 @@ class _Evaluator:
         return method(self, node)
 
     def fail(self, node: ast.expr, message: str, hint: str = "") -> AtcfuseError:
-        return AtcfuseError(error("ATF210", message, shifted(self.expr.span, node.col_offset), hint))
+        return AtcfuseError(error("ATF210", message, self.expr.place(node), hint))
 
     def _name(self, node: ast.Name) -> Any:
         if node.id not in self.names:
@@ -268,15 +288,24 @@ def _float_division(op: ast.operator, left: Any, right: Any) -> Any:
 
 def _compared(op: ast.cmpop, left: Any, right: Any) -> bool | None:
     if isinstance(op, (ast.In, ast.NotIn)):
-        if left is None or not isinstance(right, (list, tuple, str)):
-            return None
-        return (left in right) == isinstance(op, ast.In)
+        found = _contained(left, right)
+        return found if found is None else found == isinstance(op, ast.In)
     if left is None or right is None:
         return None
     if isinstance(op, (ast.Eq, ast.NotEq)):
         same = equal(left, right)
         return same if same is None or isinstance(op, ast.Eq) else not same
     return _ordered(op, left, right)
+
+
+def _contained(left: Any, right: Any) -> bool | None:
+    """Whether `left` is an element of a list or a part of a text; None where symbols leave it open."""
+    if isinstance(right, str):
+        return left in right if isinstance(left, str) else None
+    if left is None or not isinstance(right, (list, tuple)):
+        return None
+    answers = [None if one is None else equal(left, one) for one in right]
+    return True if True in answers else None if None in answers else False
 
 
 def equal(left: Any, right: Any) -> bool | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
-from atcfuse.expr import Expr, dotted, parse
+from atcfuse.expr import Expr, dotted, parse, shifted
 from atcfuse.kernel import KernelSpec
 from atcfuse.resolve import check_book
 from atcfuse.rule.model import CHIPS, AtcPass, Example, Fragment, Input, Output, Rebuilt, Rule, RuleBook
@@ -28,6 +28,7 @@ _ATC_REQUIRED = (
     "atc", "switch", "summary", "limits", "source", "chips", "types", "inputs", "pattern", "anchor", "replace",
 )  # fmt: skip
 _ATC_OPTIONAL = ("opset", "kind", "numerics", "after", "joins", "vector_passes", "outputs", "where", "let", "examples")
+_PLACED = ("anchor", "kernel", "after", "joins")
 _LEVELS = ("constant", "elementwise", "pattern", "graph")
 
 
@@ -131,7 +132,7 @@ def _common(keys: Mapping[str, Value], span: Span) -> tuple[dict[str, Any], tupl
     kind = keys["kind"].text() if "kind" in keys else "GraphFusion"
     if kind not in ("GraphFusion", "UBFusion"):
         raise keys["kind"].fail("ATF207", f"unknown kind {kind!r}", "GraphFusion or UBFusion")
-    made, call = _replace(keys["replace"]) if "replace" in keys else ((), None)
+    made, call, outputs = _replace(keys["replace"]) if "replace" in keys else ((), None, ())
     examples = keys["examples"].fields((), ("fuses", "keeps")) if "examples" in keys else {}
     variables = set(types)
     fields = {
@@ -143,7 +144,7 @@ def _common(keys: Mapping[str, Value], span: Span) -> tuple[dict[str, Any], tupl
         "types": types,
         "inputs": _inputs(keys["inputs"], variables),
         "steps": _steps(keys["pattern"], variables),
-        "outputs": _outputs(keys.get("outputs"), made),
+        "outputs": _outputs(keys["outputs"]) if "outputs" in keys else outputs,
         "where": _conditions(keys.get("where")),
         "let": _let(keys.get("let")),
         "replace": call,
@@ -151,6 +152,7 @@ def _common(keys: Mapping[str, Value], span: Span) -> tuple[dict[str, Any], tupl
         "fuses": _examples(examples.get("fuses"), "gives"),
         "keeps": _examples(examples.get("keeps"), "because"),
         "span": span,
+        "places": {key: keys[key].span for key in _PLACED if key in keys},
     }
     return fields, made
 
@@ -261,12 +263,15 @@ def _conditions(value: Value | None) -> tuple[Condition, ...]:
     return tuple(Condition(parse(test, key.text_span()), v.text()) for test, key, v in value.items())
 
 
-def _replace(value: Value) -> tuple[tuple[str, ...], Expr]:
+def _replace(value: Value) -> tuple[tuple[str, ...], Expr, tuple[Output, ...]]:
+    """The names of the results, the call that makes them, and what outputs they are where none are listed."""
     pairs = list(value.items())
     if len(pairs) != 1:
         raise value.fail("ATF207", "`replace` holds one line, `out: FusedOp(…)` or `(a, b): FusedOp(…)`")
-    names, _, call = pairs[0]
-    return tuple(n.strip() for n in names.strip("() ").split(",")), _expression(call)
+    names, key, call = pairs[0]
+    found = [(m[0], shifted(key.text_span(), m.start())) for m in re.finditer(r"[^\s(),]+", names)]
+    outputs = tuple(Output(n.rstrip("?"), n.rstrip("?"), n.endswith("?"), span) for n, span in found)
+    return tuple(name for name, _ in found), _expression(call), outputs
 
 
 def _check_replacement(value: Value, keys: Mapping[str, Value], level: str) -> None:
@@ -298,15 +303,14 @@ def _rebuilt(made: tuple[str, ...], call: Expr) -> Rebuilt:
     return Rebuilt(made[0], term.op, tuple(names), like.name, call.span)
 
 
-def _outputs(value: Value | None, made: tuple[str, ...]) -> tuple[Output, ...]:
-    if value is None:
-        return tuple(Output(name.rstrip("?"), name.rstrip("?"), name.endswith("?")) for name in made)
+def _outputs(value: Value) -> tuple[Output, ...]:
     found = []
-    for key_text, _, v in value.items():
+    for key_text, key, v in value.items():
         name, target = key_text.rstrip("?"), v.text()
         if key_text.endswith("?") and target != "if_used":
             raise v.fail("ATF207", f"an optional output is written `{key_text}: if_used`")
-        found.append(Output(name, name if target == "if_used" else target, target == "if_used"))
+        place = key.span if target == "if_used" else v.span
+        found.append(Output(name, name if target == "if_used" else target, target == "if_used", place))
     return tuple(found)
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from atcfuse.diagnostics import AtcfuseError, Diagnostic
 from atcfuse.kernel import KernelSpec
 from atcfuse.loader import load_rules, read_atc, read_fragment, read_rule, rule_files
-from atcfuse.resolve import check_book
+from atcfuse.resolve import Known, Operator, mistakes
 from atcfuse.rule.model import Fragment, Rule, RuleBook
 from atcfuse.strict_yaml import read_documents
 
 
-def rule_mistakes(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> list[Diagnostic]:
-    """The first mistake of each rule and fragment, by file and line; empty where `load_rules` succeeds.
+def rule_mistakes(
+    folders: Iterable[Path], kernels: Mapping[str, KernelSpec], operators: Mapping[str, Operator]
+) -> list[Diagnostic]:
+    """Every mistake in the names of rules and fragments, or else the first of each that cannot be read.
 
     Names are looked up only once every document can be read, since a broken fragment would make its users look wrong.
     """
@@ -25,12 +27,9 @@ def rule_mistakes(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) ->
     for folder in folders:
         for path in rule_files(folder):
             _collect(path, f"{folder.name}/{path.relative_to(folder).as_posix()}", rules, fragments, found)
-    described = tuple(rule for rule in rules if rule.atc is not None)
-    for rule in rules if not found else ():
-        try:
-            check_book(RuleBook((rule,), fragments, described), kernels)
-        except AtcfuseError as exc:
-            found.update(dict.fromkeys(exc.diagnostics))
+    if not found:
+        book = RuleBook(tuple(r for r in rules if r.atc is None), fragments, tuple(r for r in rules if r.atc))
+        found.update(dict.fromkeys(mistakes(Known(book, kernels, operators))))
     if not found:
         try:
             load_rules(folders, kernels)

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from atcfuse.diagnostics import AtcfuseError, Span, did_you_mean, error
+from atcfuse.diagnostics import AtcfuseError, Span, TextSpan, did_you_mean, error
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -25,9 +25,10 @@ _IMPLICIT = re.compile(r"(?i)^(yes|no|on|off|true|false|null|~|)$")
 class Value:
     """A YAML value with its place. The readers below return plain data or raise a coded error with that place."""
 
-    def __init__(self, node: yaml.Node, file: str) -> None:
+    def __init__(self, node: yaml.Node, file: str, source: str = "") -> None:
         self.node = node
         self.file = file
+        self.source = source
 
     @property
     def span(self) -> Span:
@@ -36,11 +37,18 @@ class Value:
         return Span(self.file, mark.line + 1, mark.column + 1)
 
     def text_span(self) -> Span:
-        """Where the text itself begins: behind the quote, or on the first line of a block."""
-        span, style = self.span, getattr(self.node, "style", None)
+        """Where the text itself begins, behind the quote or below the head of a block, with every place inside."""
+        style, mark = getattr(self.node, "style", None), self.node.start_mark
+        start, line, column = mark.index, mark.line + 1, mark.column + 1
         if style in ("|", ">"):
-            return Span(span.file, span.line + 1, 1)
-        return Span(span.file, span.line, span.column + (1 if style else 0))
+            rest = self.source[self.source.find("\n", start) + 1 :]
+            blank = len(rest) - len(rest.lstrip())
+            start = len(self.source) - len(rest) + blank
+            line += 1 + rest.count("\n", 0, blank)
+            column = blank - rest.rfind("\n", 0, blank)
+        elif style:
+            start, column = start + 1, column + 1
+        return TextSpan(self.file, line, column, str(self.node.value), self.source, start)
 
     def fail(self, code: str, message: str, hint: str = "") -> AtcfuseError:
         """An error at this place."""
@@ -91,14 +99,14 @@ class Value:
             raise self.fail("ATF207", f"expected a mapping (key: value), found a {self._kind()}")
         seen: set[str] = set()
         for key_node, value_node in self.node.value:
-            key = Value(key_node, self.file)
+            key = Value(key_node, self.file, self.source)
             if not isinstance(key_node, yaml.ScalarNode):
                 raise key.fail("ATF207", "a key must be text")
             name = str(key_node.value)
             if name in seen:
                 raise key.fail("ATF203", f"duplicate key {name!r}", "remove one of the two")
             seen.add(name)
-            yield name, key, Value(value_node, self.file)
+            yield name, key, Value(value_node, self.file, self.source)
 
     def fields(self, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Value]:
         """A mapping with known keys. ATF202 for an unknown key, ATF206 for a missing one."""
@@ -119,7 +127,7 @@ class Value:
         """The items of a list. ATF207 for another kind."""
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.fail("ATF207", f"expected a list, found a {self._kind()}")
-        return [Value(n, self.file) for n in self.node.value]
+        return [Value(n, self.file, self.source) for n in self.node.value]
 
     def _kind(self) -> str:
         kinds = {yaml.MappingNode: "mapping", yaml.SequenceNode: "list", yaml.ScalarNode: "text"}
@@ -151,7 +159,7 @@ def parse_documents(text: str, shown: str) -> list[Value]:
             nodes = _compose(text, shown, yaml.SafeLoader)
         except yaml.YAMLError as problem:
             raise _syntax(problem, shown) from None
-    return [Value(n, shown) for n in nodes if n is not None]
+    return [Value(n, shown, text) for n in nodes if n is not None]
 
 
 def _compose(text: str, shown: str, loader: type[Any]) -> list[yaml.Node]:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+from atcfuse.cli import console
+from atcfuse.diagnostics import info
 
 if TYPE_CHECKING:
     from atcfuse.options import Options
@@ -27,23 +32,47 @@ def chip_options(command: Command) -> Command:
     return command
 
 
-def chip_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Values for `Options` of these options, checked. Raises UsageError."""
+def chip_settings(given: dict[str, Any], model: Path | None = None) -> dict[str, Any]:
+    """Values for `Options` of these options, checked. Raises UsageError.
+
+    Where `model` is one that `optimize` wrote, options that were not given are those of that run, as the report beside
+    the model says.
+    """
     from atcfuse.options import parse_tile_level
     from atcfuse.precision import parse_precision_mode
 
+    chosen = given if model is None else {**given, **_recorded(model)}
     return {
-        "soc": given["soc"],
-        "precision_mode": parse_precision_mode(given["precision_mode"]),
-        "occupancy": given["occupancy"],
-        "tile_level": parse_tile_level(given["tile_level"]),
+        "soc": chosen["soc"],
+        "precision_mode": parse_precision_mode(chosen["precision_mode"]),
+        "occupancy": chosen["occupancy"],
+        "tile_level": parse_tile_level(chosen["tile_level"]),
     }
 
 
-def settled_chip(given: dict[str, Any]) -> Options:
-    """These options alone, every figure checked. Raises UsageError."""
+def settled_chip(given: dict[str, Any], model: Path) -> Options:
+    """These options alone, every figure checked; for `model` see `chip_settings`. Raises UsageError."""
     from atcfuse.options import Options, check_figures
 
-    options = Options(**chip_settings(given))
+    options = Options(**chip_settings(given, model))
     check_figures(options)
     return options
+
+
+def _recorded(model: Path) -> dict[str, Any]:
+    """What the report beside a model says of options that this command line leaves at their defaults, and says so."""
+    from atcfuse.api import report_files
+    from atcfuse.report import settings_of
+
+    path = report_files(model)[0]
+    context = click.get_current_context()
+    found = {
+        name: value
+        for name, value in settings_of(path, model.name).items()
+        if context.get_parameter_source(name) is ParameterSource.DEFAULT and value != context.params[name]
+    }
+    if found:
+        shown = {n: f"{v:g}" if isinstance(v, float) else v for n, v in found.items()}
+        words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in shown.items())
+        console.show([info("ATF147", f"for the chip and options of {path.name}: {words}")])
+    return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from atcfuse.report.figures import microseconds
-from atcfuse.report.groups import kept_groups, reason_of, traffic
+from atcfuse.report.figures import microseconds, plural
+from atcfuse.report.groups import SAVED, kept_groups, reason_of, traffic
 from atcfuse.report.layout import Page
 from atcfuse.report.names import pairs, shorten
 
@@ -74,6 +74,12 @@ _STATUS = {
 }
 
 
+def _saved(entry: Document, against: str) -> str:
+    launches, moved, time = (entry.get(f"{key}{against}") for key in SAVED)
+    parts = [plural(launches or 0, "launch", "launches"), f"{moved or 0:,} DDR bytes"]
+    return ", ".join([*parts, *([microseconds(time)] if time is not None else [])])
+
+
 def _fusion(page: Page, entry: Document) -> None:
     page.section(f"{entry['rule']} fused {len(entry['nodes'])} nodes into {entry['op']}")
     page.bullet(f"name: {entry['name']}")
@@ -81,10 +87,12 @@ def _fusion(page: Page, entry: Document) -> None:
         if values:
             page.bullet(f"{label}: {', '.join(pairs(values))}")
     if not entry.get("earlier"):
-        page.bullet(f"saves {entry['launches_saved']} launches and {entry['ddr_bytes_saved']} DDR bytes")
+        page.bullet(f"saves, as exported: {_saved(entry, '')}")
+        if entry.get("launches_saved_after_atc") is not None:
+            page.bullet(f"saves, against ATC alone (estimated): {_saved(entry, '_after_atc')}")
     if entry.get("time_us_saved") is not None:
-        before, after, saved = (microseconds(entry[f"time_us_{key}"]) for key in ("before", "after", "saved"))
-        page.bullet(f"takes {before} as it stands, {after} fused; saves {saved}")
+        before, after = (microseconds(entry[f"time_us_{key}"]) for key in ("before", "after"))
+        page.bullet(f"takes {before} as it stands, {after} fused")
         page.bullet(traffic(entry))
     elif entry.get("time_us_after") is not None:
         page.bullet(f"takes {microseconds(entry['time_us_after'])}, by {entry['kernel']}")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from atcfuse.cli import console
+from atcfuse.diagnostics import UsageError, error
 
 
 @click.command("diff", short_help="Tell what changed between two reports or models.")
@@ -29,9 +30,15 @@ def command(
     max_launches: int | None,
     max_ddr_bytes: int | None,
 ) -> int:
-    """Tell what changed from BEFORE to AFTER: reports, or models, which are fused in memory with default options."""
-    from atcfuse.report import diff, diff_json, diff_markdown, diff_text, gate, over_budget
+    """Tell what changed from BEFORE to AFTER: reports, or models, which are fused in memory with default options.
 
+    Where AFTER is the fusion_result.json that ATC writes, tell what ATC's own passes did on top of what BEFORE says.
+    """
+    from atcfuse.report import diff, diff_json, diff_markdown, diff_text, gate, over_budget
+    from atcfuse.report.atc_result import is_atc_result
+
+    if is_atc_result(before) or is_atc_result(after):
+        return _with_atc(before, after, style, fail_on, budgets=(max_launches, max_ddr_bytes))
     old, new = _report(before), _report(after)
     difference = diff(old, new)
     if style == "json":
@@ -45,6 +52,36 @@ def command(
         found += gate(new, old, max_regression)
     console.show(found)
     return 1 if any(d.severity == "error" for d in found) else 0
+
+
+def _with_atc(
+    before: Path, after: Path, style: str, fail_on: str | None, budgets: tuple[int | None, int | None]
+) -> int:
+    """What ATC's file says, against a report or against an earlier such file."""
+    from atcfuse.report import diff_json
+    from atcfuse.report.atc_compare import atc_diff, atc_gate, result_diff
+    from atcfuse.report.atc_render import atc_diff_markdown, atc_diff_text
+    from atcfuse.report.atc_result import is_atc_result, read_atc_result
+
+    both = is_atc_result(before) and is_atc_result(after)
+    if not is_atc_result(after):
+        raise UsageError(error("ATF552", "ATC's fusion_result.json stands first", hint="give the report first"))
+    if budgets != (None, None) or (both and fail_on is not None):
+        hint = "leave them out; --fail-on regression works with a report and ATC's file"
+        raise UsageError(
+            error("ATF552", "fusion_result.json has no launches and bytes to hold budgets against", hint=hint)
+        )
+    result = read_atc_result(after)
+    difference = result_diff(read_atc_result(before), result) if both else atc_diff(_report(before), result)
+    if style == "json":
+        console.out(diff_json(difference))
+    elif style == "markdown":
+        console.out(atc_diff_markdown(difference))
+    else:
+        console.out(atc_diff_text(difference, console.width(), console.colored(sys.stdout)))
+    found = atc_gate(difference) if fail_on is not None else []
+    console.show(found)
+    return 1 if found else 0
 
 
 def _report(path: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--assume", default="", metavar="NAME=SIZE,…", help="Sizes of dynamic dims, for the figures.")
 @click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
+@click.option("--no-kernels", is_flag=True, help="As optimize --no-kernels: fuse also what has no kernel or loses.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @console.color_option
 def command(subject: str, node: str | None, rule: str | None, style: str, **given: Any) -> int:
@@ -35,7 +36,8 @@ def command(subject: str, node: str | None, rule: str | None, style: str, **give
     from atcfuse.cli import describe
     from atcfuse.explain import beginnings, explain_model, explain_node
 
-    path, tools = Path(subject), _tools(rule, given)
+    path = Path(subject)
+    tools = _tools(path, rule, given)
     document = explain_model(path, tools) if node is None else explain_node(path, node, tools).as_dict()
     if style == "json":
         from atcfuse.report import to_json
@@ -60,7 +62,7 @@ def _page(code: str) -> str:
     return page
 
 
-def _tools(rule: str | None, given: dict[str, Any]) -> Toolbox:
+def _tools(path: Path, rule: str | None, given: dict[str, Any]) -> Toolbox:
     from atcfuse.api import settled
     from atcfuse.compiler import toolbox
     from atcfuse.explain import with_rule_alone
@@ -70,7 +72,8 @@ def _tools(rule: str | None, given: dict[str, Any]) -> Toolbox:
         switch_file=given["switch_file"],
         rules=given["rules"],
         assume=parse_assumed(given["assume"]),
-        **chip_settings(given),
+        kernels=not given["no_kernels"],
+        **chip_settings(given, path),
     )
     tools = toolbox(settled(options, {}))
     return tools if rule is None else with_rule_alone(tools, rule)

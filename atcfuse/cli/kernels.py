@@ -67,7 +67,7 @@ def generate(model: Path, output: Path | None, **chip: Any) -> int:
     from atcfuse.estimate import build_name, planned_chip
     from atcfuse.files import Transaction
 
-    options = settled_chip(chip)
+    options = settled_chip(chip, model)
     device = load_device(options.soc)
     planned = planned_chip(device, options)
     project = model_project(_load(model), model, _specs(), build_name(device), options.precision_mode, planned)
@@ -101,7 +101,7 @@ def run(model: Path, inputs: Path | None, node: str | None, style: str, **chip: 
     from atcfuse.report import to_json
     from atcfuse.verify.kernels_text import kernels_dict, kernels_text
 
-    found = run_in_twin(model, inputs, node=node, options=settled_chip(chip))
+    found = run_in_twin(model, inputs, node=node, options=settled_chip(chip, model))
     console.show(found.diagnostics)
     console.out(to_json(kernels_dict(found)) if style == "json" else kernels_text(found))
     return 0 if found.ok else 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from atcfuse.cli import console
-from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info
+from atcfuse.diagnostics import Diagnostic, Span, UsageError, did_you_mean, error, info
 
 if TYPE_CHECKING:
     from atcfuse.kernel import KernelSpec
@@ -42,23 +43,43 @@ def list_rules(rules: tuple[Path, ...]) -> int:
 @click.argument("name")
 @_FOLDERS
 def show_rule(name: str, rules: tuple[Path, ...]) -> int:
-    """Show the file of the rule NAME as it is, and where it lies."""
-    rule = _rule(_book(rules), name)
-    path = _file_of(rule, rules)
+    """Show the file of the rule NAME as it is, and where it lies; or the fragment NAME out of its file."""
+    book = _book(rules)
+    fragment = book.fragments.get(name)
+    if fragment is not None and book.rule(name) is None:
+        path = _file_of(fragment.span, rules)
+        console.note(f"{path}:{fragment.span.line}")
+        console.out(_document(path.read_text(encoding="utf-8"), fragment.span.line))
+        return 0
+    path = _file_of(_rule(book, name).span, rules)
     console.note(str(path))
+    if fragment is not None:
+        console.note(f"a fragment of this name is in {_file_of(fragment.span, rules)}:{fragment.span.line}")
     console.out(path.read_text(encoding="utf-8"))
     return 0
+
+
+def _document(text: str, line: int) -> str:
+    """The document of a YAML file that begins in a line, with the comment above it."""
+    before, after = text.splitlines()[: line - 1], text.splitlines()[line - 1 :]
+    comment = list(takewhile(lambda one: one.startswith("#"), reversed(before)))[::-1]
+    return "\n".join([*comment, *takewhile(lambda one: not one.startswith("---"), after)])
 
 
 @command.command("check")
 @_FOLDERS
 def check_rules(rules: tuple[Path, ...]) -> int:
     """Load all rules and report every mistake. Exits with 1 where there is one."""
+    from atcfuse.graph.atc_ops import registered_operators
+    from atcfuse.graph.schema import all_parameters
     from atcfuse.kernel import load_kernels
+    from atcfuse.resolve import Operator
     from atcfuse.resources import data_folder
     from atcfuse.rule_check import rule_mistakes
 
-    found = rule_mistakes([data_folder("rules"), *rules], load_kernels(data_folder("kernels")))
+    operators = dict.fromkeys(registered_operators(), Operator())
+    operators |= {name: Operator(*known) for name, known in all_parameters().items()}
+    found = rule_mistakes([data_folder("rules"), *rules], load_kernels(data_folder("kernels")), operators)
     console.show(found)
     if found:
         return 1
@@ -167,14 +188,15 @@ def _book(folders: Sequence[Path]) -> RuleBook:
 def _rule(book: RuleBook, name: str) -> Rule:
     rule = book.rule(name) or book.atc_rule(name)
     if rule is None:
-        hint = did_you_mean(name, [r.name for r in (*book.rules, *book.atc)]) or "`atcfuse rules list` shows the rules"
+        known = [*book.fragments, *(r.name for r in (*book.rules, *book.atc))]
+        hint = did_you_mean(name, known) or "`atcfuse rules list` shows the rules"
         raise UsageError(error("ATF134", f"there is no rule {name!r}", hint=hint))
     return rule
 
 
-def _file_of(rule: Rule, folders: Sequence[Path]) -> Path:
-    """The file of a rule: spans name it below the folder that it was loaded from."""
+def _file_of(span: Span, folders: Sequence[Path]) -> Path:
+    """The file of a rule or fragment: spans name it below the folder that it was loaded from."""
     from atcfuse.resources import data_folder
 
-    candidates = (folder.parent / rule.span.file for folder in (*reversed(folders), data_folder("rules")))
+    candidates = (folder.parent / span.file for folder in (*reversed(folders), data_folder("rules")))
     return next(path for path in candidates if path.is_file())

@@ -42,7 +42,7 @@ def command(
     from atcfuse.verify import load_inputs, verification_dict, verification_text, verify
     from atcfuse.verify.kernels_text import kernels_dict, kernels_text
 
-    options = settled_chip(chip)
+    options = settled_chip(chip, optimized)
     given = None if inputs is None else load_inputs(inputs)
     models = [load(path) for path in (original, optimized)]
     for model in models:

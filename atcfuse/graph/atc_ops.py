@@ -70,6 +70,11 @@ def registered_opsets(domain: str, op_type: str) -> frozenset[int]:
     return _table().get(domain or STANDARD_DOMAIN, {}).get(op_type, frozenset())
 
 
+def registered_operators() -> frozenset[str]:
+    """Every operator that ATC has a plugin for in the standard domain; some are ATC's own, as NPURmsNorm."""
+    return frozenset(_table()[STANDARD_DOMAIN])
+
+
 def plugin_key(domain: str, version: int, op_type: str) -> str:
     """The key under which ATC looks a node up: `ai.onnx::17::Softmax`."""
     return f"{domain or STANDARD_DOMAIN}::{version}::{op_type}"

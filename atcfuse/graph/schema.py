@@ -57,6 +57,19 @@ def signature(op: str, opset: int) -> Signature | None:
     return Signature(tuple(i.name for i in schema.inputs), defaults)
 
 
+@lru_cache(maxsize=1)
+def all_parameters() -> dict[str, tuple[frozenset[str], int]]:
+    """By operator of ONNX's own domain: its attributes and inputs at any opset by name, and the most inputs."""
+    found: dict[str, tuple[frozenset[str], int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain:
+            continue
+        names, most = found.get(schema.name, (frozenset(), 0))
+        inputs = (i.name for i in schema.inputs)
+        found[schema.name] = names.union(schema.attributes, inputs), max(most, schema.max_input)
+    return found
+
+
 def parameter(scope: Scope, node: Node, name: str) -> Any:
     """A parameter by name, whether this opset has it as attribute or as input: its value, default, or None."""
     if name in node.attributes:

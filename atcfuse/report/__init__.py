@@ -8,7 +8,7 @@ from atcfuse.report.compare import DIFF_SCHEMA, Diff, diff, is_empty
 from atcfuse.report.contract import SCHEMA, report_schema, validate
 from atcfuse.report.diff_markdown import diff_markdown
 from atcfuse.report.diff_text import diff_text
-from atcfuse.report.document import Report, read_report, to_json
+from atcfuse.report.document import Report, read_report, settings_of, to_json
 from atcfuse.report.gate import gate, over_budget, regressions
 from atcfuse.report.markdown import to_markdown
 from atcfuse.report.text import to_line, to_text
@@ -31,6 +31,7 @@ __all__ = [
     "read_report",
     "regressions",
     "report_schema",
+    "settings_of",
     "to_json",
     "to_line",
     "to_markdown",

@@ -34,8 +34,8 @@ def diff(before: Report, after: Report) -> dict[str, Any]:
     """
     return {
         "schema": DIFF_SCHEMA,
-        "before": _identity(before),
-        "after": _identity(after),
+        "before": identity(before),
+        "after": identity(after),
         "caveats": caveats(before, after),
         "summary": _summary(before["summary"], after["summary"]),
         "rules": _rules(before, after),
@@ -68,7 +68,8 @@ def _setting(value: object) -> str:
     return "none" if value is None else plain(value)
 
 
-def _identity(report: Report) -> dict[str, Any]:
+def identity(report: Report) -> dict[str, Any]:
+    """What a difference says of a report itself: versions, chip, dialect, model."""
     model = report["model"]
     about = {key: report[key] for key in ("atcfuse", "soc", "dialect")}
     return {**about, "model": {key: model[key] for key in ("name", "sha256", "opset")}}

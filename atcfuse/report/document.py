@@ -35,7 +35,7 @@ def read_report(path: Path) -> dict[str, Any]:
     Raises AtcfuseError: ATF530 no such file, ATF531 not readable, ATF532 not JSON, ATF533 of another schema, ATF534
     against the contract.
     """
-    document = _parsed(_text(path), path)
+    document = _parsed(read_text(path), path)
     schema = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(document, dict) or schema != SCHEMA:
         raise AtcfuseError(_other_schema(document, schema, path))
@@ -49,7 +49,28 @@ def read_report(path: Path) -> dict[str, Any]:
     return document
 
 
-def _text(path: Path) -> str:
+def settings_of(path: Path, model: str) -> dict[str, Any]:
+    """Chip and options with which the run behind a report file wrote the model of that name.
+
+    Nothing for a file that is no report, one of another model, or a chip that has no name of its own here.
+    """
+    from atcfuse.device import load_device
+
+    try:
+        document = read_report(path)
+        load_device(document["soc"] or "")
+    except AtcfuseError:
+        return {}
+    if document["files"]["model"] != model or "settings" not in document:
+        return {}
+    return {"soc": document["soc"], **document["settings"]}
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a user gave.
+
+    Raises AtcfuseError: ATF530 no such file, ATF531 not readable, ATF532 not UTF-8.
+    """
     span = Span(str(path))
     try:
         return path.read_text(encoding="utf-8-sig")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from atcfuse.report.document import Report
 
@@ -35,34 +34,3 @@ def _texts(kind: str, counts: Mapping[str, int]) -> dict[str, str]:
     """ATC counts in text, and for UB fusion tells hits of its repository too."""
     more = {"repository_hit_times": "0"} if kind == "ub_fusion" else {}
     return {**{key: str(count) for key, count in counts.items()}, **more}
-
-
-def read_fusion_result(document: object) -> dict[str, dict[str, int]] | None:
-    """Counters by pass name of a fusion_result.json, all graphs and kinds together; None for another document."""
-    if not isinstance(document, dict) or not document:
-        return None
-    found: dict[str, dict[str, int]] = {}
-    for graph, kinds in document.items():
-        if not graph.startswith("session_and_graph_id_") or not isinstance(kinds, dict):
-            return None
-        for passes in kinds.values():
-            if not isinstance(passes, dict):
-                return None
-            for name, counts in passes.items():
-                entry = found.setdefault(name, {"effect_times": 0, "match_times": 0})
-                for key in entry:
-                    entry[key] += _number(counts, key)
-    return found
-
-
-def _number(counts: object, key: str) -> int:
-    value = counts.get(key, "0") if isinstance(counts, dict) else "0"
-    return int(value) if isinstance(value, (int, str)) and str(value).isdigit() else 0
-
-
-def load_fusion_result(path: Path) -> dict[str, dict[str, int]] | None:
-    """`read_fusion_result` of a file; None where it is another one or cannot be read."""
-    try:
-        return read_fusion_result(json.loads(path.read_text(encoding="utf-8-sig")))
-    except (OSError, ValueError, RecursionError):
-        return None

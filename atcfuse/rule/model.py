@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 from atcfuse.diagnostics import Span
@@ -61,6 +61,7 @@ class Output:
     name: str
     step: str
     if_used: bool
+    span: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Rule:
     `anchor` names the step that matching starts from: wherever it occurs, the rule either matches or says why not.
     A rule with `atc` describes a pass of ATC: it has no kernel and is never applied. A rule of level `constant` has no
     kernel and no `replace`, but `rebuilt`, a standard node that reads new `tensors`. A `draft` (the text says what is
-    missing) has none of them: it tells where it matches and replaces nothing.
+    missing) has none of them: it tells where it matches and replaces nothing. `places` tells where some values stand.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Rule:
     rebuilt: Rebuilt | None = None
     draft: str = ""
     atc: AtcPass | None = None
+    places: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
 
     def step(self, name: str) -> Step | None:
         """The step that makes the named value."""

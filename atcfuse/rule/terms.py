@@ -7,12 +7,13 @@ fragment or a built-in, a bare name a value, a number or text a literal.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Union
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
-from atcfuse.expr import Expr, dotted, parse, shifted
+from atcfuse.expr import Expr, dotted, parse
 from atcfuse.rule.types import TypeSpec
 
 
@@ -34,13 +35,17 @@ class Literal:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator, a fragment or a built-in applied to terms; `inherits` marks a trailing `...`."""
+    """An operator, a fragment or a built-in applied to terms; `inherits` marks a trailing `...`.
+
+    `places` tells where each keyword stands.
+    """
 
     head: str
     args: tuple[Term, ...]
     keywords: tuple[tuple[str, Ref | Literal], ...]
     span: Span
     inherits: bool = False
+    places: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def is_operator(self) -> bool:
@@ -98,16 +103,17 @@ class Alternative:
 
 
 def parse_term(text: str, span: Span) -> Term:
-    """Parses a pattern term. Raises AtcfuseError ATF208 with the column of the mistake."""
-    return _term(parse(text, span, code="ATF208").tree, span)
+    """Parses a pattern term. Raises AtcfuseError ATF208 with the place of the mistake."""
+    whole = parse(text, span, code="ATF208")
+    return _term(whole.tree, whole)
 
 
-def _term(node: ast.expr, span: Span) -> Term:
-    here = shifted(span, node.col_offset)
+def _term(node: ast.expr, whole: Expr) -> Term:
+    here = whole.place(node)
     if isinstance(node, ast.Name):
         return Ref(node.id, here)
     if isinstance(node, ast.Call):
-        return _call(node, span)
+        return _call(node, whole)
     return Literal(_literal(node, here), here)
 
 
@@ -126,8 +132,8 @@ def _literal(node: ast.expr, here: Span) -> float | int | str | tuple[float | in
     raise AtcfuseError(error("ATF208", "not a pattern term", here, hint))
 
 
-def _call(node: ast.Call, span: Span) -> Call:
-    here = shifted(span, node.col_offset)
+def _call(node: ast.Call, whole: Expr) -> Call:
+    here = whole.place(node)
     head = dotted(node.func)
     if not head:
         raise AtcfuseError(error("ATF208", "a call needs the name of an operator or fragment", here))
@@ -136,15 +142,17 @@ def _call(node: ast.Call, span: Span) -> Call:
         args.pop()
         inherits = True
     keywords: list[tuple[str, Ref | Literal]] = []
+    places: dict[str, Span] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise AtcfuseError(error("ATF208", "`**` cannot be used in a pattern", here))
-        value = _term(keyword.value, span)
+            raise AtcfuseError(error("ATF208", "`**` cannot be used in a pattern", whole.place(keyword)))
+        value = _term(keyword.value, whole)
         if not isinstance(value, (Ref, Literal)):
             hint = f"capture it ({keyword.arg}=name) and state the condition under `where`"
             raise AtcfuseError(error("ATF208", f"{keyword.arg}= takes a literal or a name", value.span, hint))
         keywords.append((keyword.arg, value))
-    return Call(head, tuple(_term(a, span) for a in args), tuple(keywords), here, inherits)
+        places[keyword.arg] = whole.place(keyword)
+    return Call(head, tuple(_term(a, whole) for a in args), tuple(keywords), here, inherits, places)
 
 
 def subterms(term: Term) -> list[Term]:

@@ -39,11 +39,14 @@ def parse_type(text: str, span: Span, variables: set[str]) -> TypeSpec:
         raise AtcfuseError(error("ATF214", f"unknown element type {element!r}", span, _HINT))
     if match[3] is None:
         return TypeSpec(element, None, bool(match[1]), span)
-    start = shifted(span, match.start(3))
-    dims = tuple("..." if d.strip() == "..." else parse(d, start, "ATF214") for d in match[3].split(",") if d.strip())
-    if "..." in dims[1:]:
-        raise AtcfuseError(error("ATF214", "`...` stands for leading dims and must come first", start))
-    return TypeSpec(element, dims, bool(match[1]), span)
+    dims: list[Expr | str] = []
+    for found in re.finditer(r"[^,]+", match[3]):
+        here = shifted(span, match.start(3) + found.start() + len(found[0]) - len(found[0].lstrip()))
+        if found[0].strip() == "..." and dims:
+            raise AtcfuseError(error("ATF214", "`...` stands for leading dims and must come first", here))
+        if found[0].strip():
+            dims.append("..." if found[0].strip() == "..." else parse(found[0].strip(), here, "ATF214"))
+    return TypeSpec(element, tuple(dims), bool(match[1]), span)
 
 
 _HINT = "examples: T, float16, T[B,S,H*D], T[...,K], const, const [1], any"

@@ -12,10 +12,11 @@ from atcfuse.graph.dialect import to_dialect
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.store import load
-from atcfuse.graph.text import parse_graph
 from atcfuse.kernel import KernelSpec
 from atcfuse.loader import read_rule
+from atcfuse.options import DISABLE_VARIABLE
 from atcfuse.resolve import check_book
+from atcfuse.rounds import DECISIONS
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.rule_tests import run_examples
 from atcfuse.run import Toolbox
@@ -57,7 +58,7 @@ def new_rule(name: str, path: Path, nodes: Sequence[str], tools: Toolbox, kernel
     kept = optimize_proto(load(path), alone, path, path.name).report["kept"]
     inside = {n.name for n in region.nodes}
     matched = [entry for entry in kept if entry["code"] == _MATCHED]
-    notes = [*_missed(kept, inside, path), *_known(rule, tools)]
+    notes = [*_missed(kept, inside, path), *_known(path, inside, tools)]
     return Skeleton(text, len(matched), tuple(notes))
 
 
@@ -72,13 +73,20 @@ def _missed(kept: Sequence[dict[str, str]], inside: set[str], path: Path) -> Ite
     yield warning("ATF175", f"the rule does not match the nodes it was made from in {path.name}: {reason}", hint=hint)
 
 
-def _known(rule: Rule, tools: Toolbox) -> Iterator[Diagnostic]:
-    """What rules that are there already make of the example."""
-    example = rule.keeps[0]
-    fusions = optimize_proto(parse_graph(example.graph, example.opset), tools).report["fusions"]
-    if fusions:
-        found = ", ".join(sorted({f"{f['rule']} (into {f['op']})" for f in fusions}))
-        yield info("ATF176", f"fused already, at least in part: {found}")
+def _known(path: Path, inside: set[str], tools: Toolbox) -> Iterator[Diagnostic]:
+    """What an ordinary run makes of these nodes of the model, and what keeps it from making more."""
+    report = optimize_proto(load(path), tools, path, path.name).report
+    takers = [fusion for fusion in report["fusions"] if not inside.isdisjoint(fusion["nodes"])]
+    if takers:
+        taken = sum(len(inside.intersection(fusion["nodes"])) for fusion in takers)
+        rules = ", ".join(dict.fromkeys(f"{f['rule']} (into {f['op']})" for f in takers))
+        hint = (
+            f"switch those rules off to try another: {DISABLE_VARIABLE}={','.join(sorted({f['rule'] for f in takers}))}"
+        )
+        yield info("ATF176", f"an ordinary run fuses {taken} of these {len(inside)} nodes: {rules}", hint=hint)
+    decided = [entry for entry in report["kept"] if entry["anchor"] in inside and entry["code"] in DECISIONS]
+    for entry in decided:
+        yield info("ATF176", f"{entry['rule']} matches here and is not done: {entry['code']} {entry['reason']}")
 
 
 def _first_that_works(

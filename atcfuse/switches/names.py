@@ -97,9 +97,11 @@ def _unknown(use: _Use, own: Collection[str], atc: Collection[str]) -> Diagnosti
     if ours is not None and our_score >= atc_score:
         message = f"{shown(use.name)} is no fusion of atcfuse and no known ATC pass, so it changes nothing here"
         return warning("ATF269", message, use.span, f'did you mean "{ours}"?')
-    hint = f'did you mean "{atcs}"? ' if atcs is not None else ""
-    hint += "ATC takes unknown names without a word: compare the name with fusion_result.json of your CANN"
-    return info("ATF270", f"{shown(use.name)} is neither a fusion of atcfuse nor a known ATC pass", use.span, hint)
+    hint = "ATC takes unknown names without a word: compare the name with fusion_result.json of your CANN"
+    message = f"{shown(use.name)} is neither a fusion of atcfuse nor a known ATC pass"
+    if atcs is not None:
+        return warning("ATF270", message, use.span, f'did you mean "{atcs}"? {hint}')
+    return info("ATF270", message, use.span, hint)
 
 
 def _nearest(name: str, candidates: Iterable[str]) -> tuple[float, str | None]:

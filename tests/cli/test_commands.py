@@ -130,6 +130,21 @@ def test_explain_takes_the_options_that_settle_a_kernel(atcfuse, bert):
         assert (done.code, code in done.err) == (2, True)
 
 
+def test_explain_shows_both_savings_and_fuses_as_without_kernels(atcfuse, bert):
+    norm = "/bert/encoder/layer.0/attention/output/LayerNorm/ReduceMean"
+    text = " ".join(atcfuse("explain", bert, "--node", norm).out.split())
+    (fusion,) = json.loads(atcfuse("explain", bert, "--node", norm, "--format", "json").out)["fusions"]
+    assert fusion["launches_saved_after_atc"] < fusion["launches_saved"]
+    for kind, key in (("as exported", "launches_saved"), ("against ATC alone (estimated)", "launches_saved_after_atc")):
+        assert f"saves, {kind}: {fusion[key]} launch" in text
+    chip = ("--soc", "Ascend310P3", "--node", norm)
+    with_kernels, without = (
+        json.loads(atcfuse("explain", bert, *chip, *more, "--format", "json").out)["fusions"]
+        for more in ((), ("--no-kernels",))
+    )
+    assert with_kernels[0]["rule"] != without[0]["rule"]
+
+
 def test_explain_a_code_prints_its_page(atcfuse):
     assert atcfuse("explain", "atf101").out == code_page("ATF101")
 
@@ -195,6 +210,33 @@ def test_rules_list_and_show(atcfuse):
     path = data_folder("rules") / "attention" / "attention.yaml"
     assert outcome.out == path.read_text(encoding="utf-8")
     assert outcome.err.strip() == str(path)
+
+
+def test_rules_show_a_fragment_out_of_its_file(atcfuse):
+    outcome = atcfuse("rules", "show", "gelu_quick")
+    path, _, line = outcome.err.strip().rpartition(":")
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    assert lines[int(line) - 1] == "fragment: gelu_quick(x)"
+    shown = outcome.out.splitlines()
+    assert "fragment: gelu_quick(x)" in shown
+    assert sum(one.startswith("fragment:") for one in shown) == 1
+    assert "---" not in shown
+    wrong = atcfuse("rules", "show", "gelu_quik")
+    assert (wrong.code, 'did you mean "gelu_quick"?' in wrong.err) == (2, True)
+    assert "a fragment of this name is in" in atcfuse("rules", "show", "layer_norm").err
+
+
+def test_rules_check_finds_what_onnx_does_not_have(atcfuse, tmp_path):
+    text = (data_folder("rules") / "linear" / "linear_epilogue.yaml").read_text(encoding="utf-8")
+    text = text.replace("rule: linear_epilogue", "rule: mine").partition("\nexamples:")[0]
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text(text.replace("\npattern:\n", "\npattern:\n  odd: Mull(x, axs=1)\n"))
+    outcome = atcfuse("rules", "check", "--rules", folder)
+    line = text[: text.index("pattern:")].count("\n") + 2
+    assert outcome.code == 1
+    assert f"own/mine.yaml:{line}:8: error: ATF209: ONNX has no operator 'Mull'" in outcome.err
+    assert 'did you mean "Mul"?' in outcome.err
 
 
 def test_rules_of_a_user(atcfuse, tmp_path, bert):

@@ -111,6 +111,11 @@ def test_tile_level_and_occupancy_reach_every_command(
     assert files(tmp_path / "project") == project
     plain = atcfuse("kernels", "generate", bert.with_name("bert.fused.onnx"), "-o", tmp_path / "plain")
     assert plain.code == 0
+    assert "ATF147: for the chip and options of bert.fused.report.json" in plain.err
+    assert set(plan) <= set(plain.err.split())
+    assert files(tmp_path / "plain") == project, "the report beside the model says how it was made"
+    bert.with_name("bert.fused.report.json").unlink()
+    assert atcfuse("kernels", "generate", bert.with_name("bert.fused.onnx"), "-o", tmp_path / "plain").err == ""
     assert files(tmp_path / "plain") != project
 
 

@@ -212,6 +212,16 @@ def test_the_gate_keeps_a_worse_model_out(atcfuse, bert):
     after = files(bert.parent)
     assert set(after) - set(before) <= {f"bert.fused.report.{form}" for form in ("json", "md", "html")}
     assert "bert.fused.report.md" in after
+    assert "bert.fused.onnx is of an earlier run" not in outcome.err
+    assert "bert.fused.kernels is of an earlier run" in outcome.err
+    for form, mark in (
+        ("junit", 'failures="3"'),
+        ("sarif", '"level": "error"'),
+        ("code-quality", '"severity": "major"'),
+    ):
+        told = atcfuse("report", bert.parent / "bert.fused.report.json", "--format", form).out
+        assert mark in told
+        assert "ATF537" in told
 
 
 def test_nothing_to_fuse_is_no_failure(atcfuse, tmp_path):

@@ -93,6 +93,24 @@ def test_a_function_called_wrongly_is_told() -> None:
         value("sqrt(1, 2)")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2 in [1, 2]", True),
+        ("3 in [1, 2]", False),
+        ("3 not in [1, 2]", True),
+        ("'a' in 'cab'", True),
+        ("2 in [n]", None),
+        ("2 not in [n]", None),
+        ("n in [1, n]", True),
+        ("n in 't'", None),
+        ("x in [1]", None),
+    ],
+)
+def test_what_a_list_holds_must_be_proved(text: str, expected: bool | None) -> None:
+    assert value(text, n=N, x=None) is expected
+
+
 def test_names_and_calls() -> None:
     expr = parse("f(a, b) + c * g(1)", SPAN)
     assert (expr.names(), expr.calls()) == ({"a", "b", "c"}, {"f", "g"})

@@ -120,7 +120,7 @@ def test_a_fragment_is_read(tmp_path: Path) -> None:
         ("types: {T: [float16, float32]}", "types: {T: [float17]}", "ATF214", 9),
         ('"T[...,K]"', '"T[K,...]"', "ATF214", 10),
         ('"T[...,K]"', '"U[K]"', "ATF214", 10),
-        ("kernel: layer_norm_qkv", "kernel: layer_norm_qk", "ATF218", 1),
+        ("kernel: layer_norm_qkv", "kernel: layer_norm_qk", "ATF218", 8),
         ("axis=-1, epsilon", "axis=1+1, epsilon", "ATF208", 12),
         ("axis=-1, epsilon", "axis=, epsilon", "ATF208", 12),
         ("axis=-1, epsilon", "**axis, epsilon", "ATF208", 12),
@@ -128,11 +128,11 @@ def test_a_fragment_is_read(tmp_path: Path) -> None:
         ("b: halved(n, by=f)", "b: halved(n, bye=f)", "ATF213", 17),
         ("b: halved(n, by=f)", "b: halved(n, n, by=f)", "ATF213", 17),
         ("b: halved(n, by=f)", "(b c): halved(n, by=f)", "ATF208", 17),
-        ("anchor: n", "anchor: m", "ATF210", 1),
+        ("anchor: n", "anchor: m", "ATF210", 18),
         ("dtype(n) == dtype(x)", "dtyp(n) == dtype(x)", "ATF209", 20),
         ("dtype(n) == dtype(x)", "n == lambda x", "ATF212", 20),
         ("f * 2", "f *", "ATF212", 21),
-        ("(a, b, n?): >-", "(a, c, n?): >-", "ATF210", 24),
+        ("(a, b, n?): >-", "(a, c, n?): >-", "ATF210", 23),
         ("FusedLayerNormQKV(", "FusedLayerNorm(", "ATF215", 24),
         ("norm='layer_norm', ", "", "ATF215", 24),
         ("norm='layer_norm', ", "norm='layer_norm', nrm=1, ", "ATF215", 24),
@@ -148,6 +148,50 @@ def test_a_fragment_is_read(tmp_path: Path) -> None:
 def test_mistakes_have_a_code_and_a_line(tmp_path: Path, old: str, new: str, code: str, line: int) -> None:
     assert RULE.count(old) >= 1
     assert failure(tmp_path, RULE.replace(old, new, 1)) == (code, line)
+
+
+MISSPELT = [
+    ("gamma, beta, axis=-1", "halvd(gamma), beta, axis=-1", "halvd"),
+    ('"MatMul(n, wa)"', '"MatMul(n, halvd(wa))"', "halvd"),
+    ("right: Add(MatMul(n, wa), ba)", "right: Add(halvd(n), ba)", "halvd"),
+    ("halved(n, by=f)", "halved(n, bye=f)", "bye=f"),
+    ("halved(n, by=f)", "halved(n, n, by=f)", "n, by=f"),
+    ("kernel: layer_norm_qkv", "kernel: layer_norm_qk", "layer_norm_qk"),
+    ("anchor: n", "anchor: nn", "nn"),
+    ("dtype(n) == dtype(x)", "dtype(n) == dtyp(x)", "dtyp(x)"),
+    ("dtype(n) == dtype(x)", "dtype(n) == dtype(xx)", "xx"),
+    ("f * 2", "ff * 2", "ff"),
+    ("(a, b, n?)", "(a, c, n?)", "c, n?"),
+    ("epsilon=epsilon * twice", "epsilon=epsilon * twise", "twise"),
+    ("transposed=[0, 0]", "transposed=[0, zero]", "zero"),
+    ("num_projections=2", "nums=2", "nums=2"),
+    ('"T[...,K]"', '"T[...,K, 1 +]"', "1 +"),
+    ('"T[...,K]"', '"T[K,...]"', "...]"),
+    ("let: {by: 1 / scalar(c)}", "let: {by: '1 + ''a'' + scaler(c)'}", "scaler"),
+    ('"scalar(c) == 2"', r'"scalar(c) == \x32 and scaler(c) == 2"', "scaler"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "marked"), MISSPELT)
+def test_mistakes_are_where_they_stand(tmp_path: Path, old: str, new: str, marked: str) -> None:
+    """To the column, in quotes, escapes and folded blocks too."""
+    assert RULE.count(old) >= 1
+    text = RULE.replace(old, new, 1)
+    offset = text.index(new) + new.index(marked)
+    with pytest.raises(AtcfuseError) as caught:
+        load(tmp_path, text)
+    span = caught.value.diagnostics[0].span
+    assert span is not None
+    assert (span.line, span.column) == (text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+
+
+def test_every_wrong_name_is_told_at_once(tmp_path: Path) -> None:
+    text = RULE.replace("anchor: n", "anchor: m").replace("f * 2", "g * 2").replace("scalar(c) == 2", "scalar(d) == 2")
+    with pytest.raises(AtcfuseError) as caught:
+        load(tmp_path, text)
+    assert [(d.code, d.span.line) for d in caught.value.diagnostics if d.span] == [
+        ("ATF210", 39), ("ATF210", 18), ("ATF210", 21),
+    ]  # fmt: skip
 
 
 def test_names_are_unique_over_folders(tmp_path: Path) -> None:

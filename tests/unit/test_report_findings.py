@@ -12,7 +12,7 @@ import pytest
 from atcfuse.diagnostics import error, warning
 from atcfuse.report import findings, over_budget
 from atcfuse.report.findings import Finding
-from atcfuse.report.fusion_result import read_fusion_result, to_fusion_result
+from atcfuse.report.fusion_result import to_fusion_result
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report"
 HOSTILE = '"><&]]>\x00\x1b[31m\n\u202e' + "x" * 5000
@@ -86,21 +86,6 @@ def test_fusion_result_has_the_form_of_atc() -> None:
         "graph_fusion": {"FusedAttentionFusionPass": {"effect_times": "2", "match_times": "2"}},
         "ub_fusion": {"SharedPass": {"effect_times": "2", "match_times": "2", "repository_hit_times": "0"}},
     }
-    assert read_fusion_result(json.loads(to_fusion_result(document))) == {
-        "FusedAttentionFusionPass": {"effect_times": 2, "match_times": 2},
-        "SharedPass": {"effect_times": 2, "match_times": 2},
-    }
-
-
-def test_graphs_of_a_fusion_result_add_up() -> None:
-    passes = {"graph_fusion": {"P": {"effect_times": "3", "match_times": "4"}}}
-    both = {"session_and_graph_id_0_0": passes, "session_and_graph_id_0_1": {"ub_fusion": passes["graph_fusion"]}}
-    assert read_fusion_result(both) == {"P": {"effect_times": 6, "match_times": 8}}
-
-
-@pytest.mark.parametrize("other", [{}, [], {"schema": "x"}, {"session_and_graph_id_0_0": []}, None, 3])
-def test_other_documents_are_no_fusion_result(other: object) -> None:
-    assert read_fusion_result(other) is None
 
 
 def test_budgets() -> None:

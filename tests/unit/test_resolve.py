@@ -10,7 +10,7 @@ from atcfuse.diagnostics import AtcfuseError, Span
 from atcfuse.expr import parse
 from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
-from atcfuse.resolve import check_book
+from atcfuse.resolve import Known, Operator, check_book, mistakes
 from atcfuse.resources import data_folder
 from atcfuse.rule.model import Fragment, Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Condition, parse_term, subterms
@@ -85,6 +85,43 @@ def test_rules(changes: dict[str, object], expected: str) -> None:
 def test_near_names_are_suggested() -> None:
     with pytest.raises(AtcfuseError, match='did you mean "probs"'):
         check_book(RuleBook((replace(attention(), anchor="prob"),), BOOK.fragments), KERNELS)
+
+
+OPERATORS = {
+    "Neg": Operator(frozenset({"X"}), 1),
+    "Sum": Operator(frozenset({"data_0"}), 1 << 31),
+    "NPUOwn": Operator(),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Neg(x)", []),
+        ("Negg(x)", ["ATF209: ONNX has no operator 'Negg' did you mean \"Neg\"?"]),
+        ("Neg(Entirely(x))", ["ATF209: ONNX has no operator 'Entirely' operators are spelled as ONNX spells them"]),
+        ("Neg(x, y)", ["ATF213: Neg takes at most 1 values, not 2 "]),
+        ("Neg(x, XX=3)", ["ATF213: Neg has no parameter 'XX' it has X"]),
+        ("Sum(x, y, z, x)", []),
+        ("NPUOwn(x, y, eps=3)", []),
+        ("com.microsoft.Anything(x, a=3)", []),
+    ],
+)
+def test_operators_are_those_of_onnx(text: str, found: list[str]) -> None:
+    book = RuleBook((), {"mine": fragment(alternatives=(alternative(text),))})
+    said = [f"{d.code}: {d.message} {d.hint}" for d in mistakes(Known(book, KERNELS, OPERATORS))]
+    assert len(said) == len(found)
+    assert all(one.startswith(part) for one, part in zip(said, found, strict=True))
+    assert list(mistakes(Known(book, KERNELS))) == []
+
+
+def test_the_table_of_operators_holds_every_opset() -> None:
+    from atcfuse.graph.schema import all_parameters
+
+    table = all_parameters()
+    assert {"axes", "keepdims", "data"} <= table["ReduceMean"][0]
+    assert table["Softmax"] == (frozenset({"axis", "input"}), 1)
+    assert table["Concat"][1] > 1000
 
 
 def test_every_combinator_and_function_is_implemented_and_every_fragment_used() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -9,7 +10,7 @@ import pytest
 from onnx.parser import parse_model
 
 from atcfuse.api import settled
-from atcfuse.compiler import toolbox
+from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.loader import read_rule
 from atcfuse.options import Options
@@ -113,9 +114,22 @@ def test_numbers_that_an_operator_needs_stay(tools: Toolbox, tmp_path: Path) -> 
     assert [getattr(d, "text", d) for d in only.type.dims or ()][1:] == ["4", "48"]
 
 
-def test_a_region_that_rules_fuse_already_is_told(tools: Toolbox) -> None:
-    skeleton, _ = made(tools, SAMPLES / "bert_ts17_fp32_dynamic.onnx", f"{LAYER}/attention/self/*")
-    assert "attention" in next(d.message for d in skeleton.diagnostics if d.code == "ATF176")
+def test_what_an_ordinary_run_makes_of_a_region_is_told(tools: Toolbox) -> None:
+    """In the model, where a larger fusion takes it; alone the five nodes would be an element-wise group."""
+    bert = SAMPLES / "bert_ts17_fp32_dynamic.onnx"
+    skeleton, _ = made(tools, bert, f"{LAYER}/intermediate/intermediate_act_fn/*")
+    (told,) = [d for d in skeleton.diagnostics if d.code == "ATF176"]
+    assert told.message == "an ordinary run fuses 5 of these 5 nodes: layer_norm_ffn (into FusedLayerNormFFN)"
+    assert told.hint.endswith("GF_AUTOFUSION_DISABLE=layer_norm_ffn")
+    report = optimize_proto(onnx.load(bert), tools).report
+    assert "layer_norm_ffn" in {f["rule"] for f in report["fusions"]}
+
+
+def test_a_match_that_does_not_pay_is_told_with_its_reason() -> None:
+    options = settled(replace(Options(), min_saving_us=1e6), {})
+    skeleton, _ = made(toolbox(options), SAMPLES / "bert_ts17_fp32_dynamic.onnx", f"{LAYER}/attention/self/Softmax")
+    told = [d.message for d in skeleton.diagnostics if d.code == "ATF176"]
+    assert any(text.startswith("attention matches here and is not done: ATF33") for text in told)
 
 
 def test_a_region_read_in_its_middle_is_told(tools: Toolbox, tmp_path: Path) -> None:

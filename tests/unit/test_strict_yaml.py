@@ -85,7 +85,7 @@ def test_quotes_and_blocks_make_text() -> None:
     values = {name: value for name, _, value in document.items()}
     assert (values["a"].text(), values["b"].text()) == ("on", "two\nlines\n")
     assert (values["c"].number(), values["d"].number(), values["a"].number()) == (1e-5, float("-inf"), "on")
-    assert str(values["b"].text_span()) == "f.yaml:3:1"
+    assert str(values["b"].text_span()) == "f.yaml:3:3"
     assert str(values["a"].text_span()) == "f.yaml:1:5"
 
 
@@ -146,3 +146,16 @@ def test_both_yaml_parsers_see_the_same_at_the_same_place(name: str) -> None:
     texts = [p.read_text(encoding="utf-8") for p in sorted((ROOT / name).rglob("*.yaml"))]
     for text in [*texts, 'a: "é 中文"\nbé: [x, {y: 1}]   # ü\nc: |\n  block\n  ßtext\n']:
         assert _marks(text, yaml.CSafeLoader) == _marks(text, yaml.SafeLoader)
+
+
+@given(st.text(st.sampled_from("ab c'\"\\\n,:é中"), min_size=1, max_size=40), st.sampled_from(["'", '"', "|", ">"]))
+@settings(max_examples=200, deadline=None)
+def test_every_place_inside_a_text_is_known(text: str, style: str) -> None:
+    """Whatever the style, a letter that stands once in the text is found where the file has it."""
+    text = f"{text}Z"
+    dumped = yaml.dump({"key": text, "end": "1"}, default_style=style, allow_unicode=True, width=20, sort_keys=False)
+    value = {name: v for name, _, v in one(dumped).items()}["key"]
+    assert value.text() == text
+    span = value.text_span().at(text.index("Z"))
+    line = dumped.split("\n")[span.line - 1]
+    assert line[span.column - 1] == "Z"
