@@ -30,6 +30,8 @@ FOUR = (
     "gpt2_dynamo18_fp16_dynamic",
     "nanogpt_ts17_fp16_static",
     "t5_encoder_dynamo18_fp32_dynamic",
+    "torch_encoder_dynamo18_fp32_dynamic",
+    "torch_encoder_ts17_fp32_static",
     "vit_dynamo18_fp32_static",
 )
 
