@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atcfuse import account, atc, autofuse
+from atcfuse import account, atc, autofuse, commute
 from atcfuse.decide import Pricer
 from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.schema import signature
+from atcfuse.graph.snapshot import Snapshot
 from atcfuse.graph.traffic import Sizes
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import parse_keep_nodes
@@ -102,8 +103,57 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     lookup = Lookup.of(tools.book)
     finders = _finders(model, tools, lookup, pricer)
     before = account.before(model, tools, sizes, pricer)
-    findings = Findings(pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
+    model, findings = _fused(model, finders, tools, lookup, sizes, pricer)
+    dialect = to_dialect(proto, tools.options.dialect)
+    given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
+    diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
+    document = account.document(before, model, tools, findings, diagnostics, name, sha256)
+    return Result(proto, document, diagnostics)
+
+
+def _fused(
+    model: Model,
+    finders: list[RuleFinder],
+    tools: Toolbox,
+    lookup: Lookup,
+    sizes: Sizes,
+    pricer: Pricer | None,
+) -> tuple[Model, Findings]:
+    """Fuses with Transposes moved to where attention takes them along; the others stay where they were."""
+    moves, stuck = commute.find(model, tools.keep) if tools.is_made("attention") else [], frozenset[str]()
+    snapshot = Snapshot.of(model) if moves else None
+    while moves:
+        moved = commute.carry_out(model, moves)
+        model = _indexed(model)
+        findings = Findings(pricer)
+        model = _by_rules(model, _finders(model, tools, lookup, pricer), tools, lookup, findings)
+        left = commute.stuck(model, moved)
+        if not left:
+            return _grouped(model, tools, lookup, findings), findings
+        assert snapshot is not None  # there are moves
+        snapshot.restore(model.proto)
+        model = Model(model.proto, model.path)
+        infer(model)
+        pricer, stuck = _pricer(tools, sizes), stuck | left
+        finders = _finders(model, tools, lookup, pricer)
+        moves = commute.find(model, tools.keep, stuck)
+    findings = Findings(pricer)
+    model = _by_rules(model, finders, tools, lookup, findings)
+    return _grouped(model, tools, lookup, findings), findings
+
+
+def _indexed(model: Model) -> Model:
+    """The index of a model that was edited; what was proved before is still known."""
+    known = {scope.path: scope.facts for scope in model.scopes()}
+    again = Model(model.proto, model.path)
+    infer(again, known)
+    return again
+
+
+def _by_rules(model: Model, finders: list[RuleFinder], tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
+    """Applies the rules of the book, round by round."""
+    pricer = findings.pricer
     after = folded(model, tools, findings)
     if after is not model:
         model, finders = after, _finders(after, tools, lookup, pricer)
@@ -112,28 +162,25 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         overtaken += findings.overtaken
         if not one_round(model, finders, tools, findings):
             break
-        known = {scope.path: scope.facts for scope in model.scopes()}
-        model = Model(proto, path)
-        infer(model, known)
+        model = _indexed(model)
         again = not findings.finished and (findings.waiting or another_round(findings.blocked, model))
         finders = _finders(model, tools, lookup, pricer) if again or pricer else []
         if not again:
             break
     findings.kept = [*overtaken, *findings.kept, *unfolded(findings)]
+    return model
+
+
+def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
+    """Groups what the rules left."""
     by_rules = findings.kept
     for _ in range(MAX_GROUPINGS):
         findings.kept = list(by_rules)
         if not group_leftovers(model, tools, findings):
             break
-        known = {scope.path: scope.facts for scope in model.scopes()}
-        model = Model(proto, path)
-        infer(model, known)
-        _finders(model, tools, lookup, pricer)
-    dialect = to_dialect(proto, tools.options.dialect)
-    given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
-    diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
-    document = account.document(before, model, tools, findings, diagnostics, name, sha256)
-    return Result(proto, document, diagnostics)
+        model = _indexed(model)
+        _finders(model, tools, lookup, findings.pricer)
+    return model
 
 
 def _pricer(tools: Toolbox, sizes: Sizes) -> Pricer | None:

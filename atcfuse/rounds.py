@@ -119,6 +119,7 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     searched = [(finder, rule) for finder in finders for rule in _searched(tools.book, model.opset)]
     for finder, rule in searched:
         refused.append(_one_rule(finder, rule, tools, fusions, findings))
+    fusions += _shorter(fusions, finders, tools, findings.pricer)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])
     pricer = findings.pricer
     # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
@@ -214,6 +215,35 @@ def _one_rule(finder: RuleFinder, rule: Rule, tools: Toolbox, fusions: list[Fusi
         else:
             fusions.append(ready)
     return kept
+
+
+def _shorter(
+    fusions: Sequence[Fusion], finders: Sequence[RuleFinder], tools: Toolbox, pricer: Pricer | None
+) -> list[Fusion]:
+    """Fusions once more without their last nodes, where another begins with these that nothing else could take.
+
+    A factor behind a query projection may be the projection's or the attention's. Matches are as long as they can be,
+    and so these two exclude each other; here the projection is offered without the factor.
+    """
+    owners: dict[tuple[int, int], list[Fusion]] = {}
+    for fusion in fusions:
+        for member in fusion.match.members:
+            owners.setdefault((id(fusion.match.scope), member), []).append(fusion)
+    by_scope = {id(finder.scope): finder for finder in finders}
+    found = []
+    for fusion in fusions:
+        match, key = fusion.match, id(fusion.match.scope)
+        last = match.scope.producers[match.outputs[0]].index
+        for other in owners[key, last] if len(match.outputs) == 1 else ():
+            shared, behind = other.match.members & match.members, other.match.members - match.members
+            if not behind or all(len(owners[key, member]) > 1 for member in behind):
+                continue
+            first = min(shared, key=lambda i: match.scope.positions[i])
+            shorter = by_scope[key].shorter(match, first) if first != match.anchor.index else None
+            ready = None if shorter is None or shorter.members & shared else _ready(shorter, tools, pricer)
+            if isinstance(ready, Fusion):
+                found.append(ready)
+    return found
 
 
 def _reasons(

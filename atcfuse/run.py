@@ -44,6 +44,10 @@ class Toolbox:
             return Refusal("ATF321", f"{rule.switch} is off in {self.switches.file}")
         return None
 
+    def is_made(self, kernel: str) -> bool:
+        """Whether a rule that makes the kernel's operator may be applied."""
+        return any(r.kernel == kernel and r.rebuilt is None and self.why_off(r) is None for r in self.book.rules)
+
 
 @dataclass(frozen=True)
 class Kept:

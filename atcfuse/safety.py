@@ -50,16 +50,21 @@ def check(
     return _returning_path(scope, members, outputs, needed), shapes
 
 
-FLOAT32 = 1
-_FLOATS = {FLOAT32: "float32", 10: "float16", 11: "double", 16: "bfloat16"}
+FLOAT32, FLOAT64 = 1, 11
+_FLOATS = {FLOAT32: "float32", 10: "float16", FLOAT64: "double", 16: "bfloat16"}
+_SHORT_FLOATS = frozenset({10, 16})
+_NORM_OPERATORS = frozenset({"Cast", "Sub", "Pow", "Mul", "ReduceMean", "Add", "Sqrt", "Div", "Reciprocal"})
 
 
 def precision_lost(scope: Scope, members: frozenset[int], types: frozenset[int]) -> Violation | None:
     """A value inside the set in a floating-point type that the fused node does not compute in, or None.
 
     Kernels compute in the element types of their inputs and in float32: a model that rounds to a narrower type in
-    between, or computes in a wider one, would not be reproduced.
+    between, or computes in a wider one, would not be reproduced. Statistics of a norm of 16-bit rows may be float64:
+    float32 keeps twice the digits that the result has.
     """
+    if types <= _SHORT_FLOATS and _are_statistics(scope, members):
+        types |= {FLOAT64}
     for index in sorted(members):
         for value in scope.nodes[index].outputs:
             dtype = scope.fact(value).dtype
@@ -67,6 +72,12 @@ def precision_lost(scope: Scope, members: frozenset[int], types: frozenset[int])
                 reason = f'"{value}" is {_FLOATS[dtype]}, which the kernel does not keep inside'
                 return Violation("ATF305", value, reason)
     return None
+
+
+def _are_statistics(scope: Scope, members: frozenset[int]) -> bool:
+    """Whether all that is computed in float64 is the arithmetic of a norm, its means included."""
+    wide = {n.op for n in (scope.nodes[i] for i in members) if any(scope.fact(o).dtype == FLOAT64 for o in n.outputs)}
+    return wide <= _NORM_OPERATORS and "ReduceMean" in wide
 
 
 def _outside_use(

@@ -118,6 +118,13 @@ class RuleFinder:
             self._matched[rule.name] = self._at(rule, step, nodes)
         return self._matched[rule.name]
 
+    def shorter(self, match: Match, without: int) -> Match | None:
+        """Another match from the same anchor, without one of the nodes, or None."""
+        step = match.rule.step(match.rule.anchor)
+        assert step is not None  # it has matched
+        found = self._search.from_anchor(match.rule, step, match.anchor, _frame(match.rule), without)
+        return found if isinstance(found, Match) and found.members < match.members else None
+
     def _at(self, rule: Rule, step: Step, nodes: Iterable[Node]) -> list[Match]:
         """The matches at such of the nodes as the automaton admits."""
         frame = _frame(rule)

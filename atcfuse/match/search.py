@@ -57,9 +57,12 @@ class Search:
             self.by_op.setdefault(node.op, []).append(node)
 
     def from_anchor(
-        self, rule: Rule, step: Step, node: Node, frame: Frame
+        self, rule: Rule, step: Step, node: Node, frame: Frame, without: int | None = None
     ) -> Match | tuple[Refusal, frozenset[int]] | None:
-        """The first safe match from an anchor, else why there is none; None where the anchor is not one."""
+        """The first safe match from an anchor, else why there is none; None where the anchor is not one.
+
+        The match does not have the node `without` among its members.
+        """
         matcher, value = self.matcher, next((o for o in node.outputs if o), "")
         matcher.start()
         is_call = isinstance(step.term, Call) and step.term.is_operator
@@ -69,7 +72,7 @@ class Search:
                 anchored, recognised = True, recognised | state.members
                 after = self._branch(state.members) if _sibling(rule, step) else -1
                 for complete in self._roots(rule, list(rule.outputs), state, frame, after):
-                    found = self._finish(rule, node, complete)
+                    found = None if without in complete.members else self._finish(rule, node, complete)
                     if found is not None:
                         return found
         except BudgetExhausted:

@@ -30,7 +30,10 @@ FOUR = (
     "gpt2_dynamo18_fp16_dynamic",
     "nanogpt_ts17_fp16_static",
     "t5_encoder_dynamo18_fp32_dynamic",
+    "torch_encoder_dynamo18_fp32_dynamic",
+    "torch_encoder_ts17_fp32_static",
     "vit_dynamo18_fp32_static",
+    "vit_ts14_fp16_dynamic",
 )
 
 
@@ -47,8 +50,12 @@ def test_with_rotary_embeddings_it_is_five() -> None:
     assert row.left == ()
 
 
-def test_a_block_with_cross_attention_is_at_most_seven() -> None:
-    row = blocks.cover(SAMPLES / "bart_ts15_fp32_dynamic.onnx")
-    assert row.left == ()
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [("bart_ts15_fp32_dynamic", ()), ("whisper_dynamo17_fp16_dynamic", ("Clip",))],
+)
+def test_a_block_with_cross_attention_is_at_most_seven(name: str, left: tuple[str, ...]) -> None:
+    row = blocks.cover(SAMPLES / f"{name}.onnx")
+    assert row.left == left
     assert max(row.each) <= 7
-    assert "| bart_ts15_fp32_dynamic |" in blocks.table([row])
+    assert f"| {name} |" in blocks.table([row])

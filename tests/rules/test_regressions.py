@@ -105,3 +105,25 @@ def test_fused_and_right(text: str) -> None:
     fused, wrong, why = _difference(text)
     assert fused == ["FusedLayerNormQKV"], why
     assert wrong == ""
+
+
+def test_a_factor_between_a_projection_and_attention_is_no_reason_to_fuse_less() -> None:
+    text = """(float[2,4,8] z, float[2,4,8] r, float[8,8] o, float[8] d, float[8] g, float[8] b, float[8,24] w, float[24] c, float[2,3,6,8] k, float[2,3,6,8] v)
+      => (float[2,3,4,8] y) <float s = {0.25}, int64[4] heads = {0, 0, 3, 8}> {
+        m = MatMul(z, o)
+        e = Add(m, d)
+        x = Add(r, e)
+        n = LayerNormalization<axis = -1>(x, g, b)
+        p = MatMul(n, w)
+        l = Add(p, c)
+        f = Mul(l, s)
+        h = Reshape(f, heads)
+        q = Transpose<perm = [0, 2, 1, 3]>(h)
+        t = Transpose<perm = [0, 1, 3, 2]>(k)
+        a = MatMul(q, t)
+        i = Softmax<axis = -1>(a)
+        y = MatMul(i, v)
+      }"""
+    fused, wrong, why = _difference(text)
+    assert fused == ["FusedAttention", "FusedLayerNormLinear", "FusedLinear"], why
+    assert wrong == ""

@@ -111,3 +111,19 @@ def test_precision_that_the_kernel_does_not_keep(middle: str, types: set[int], l
     scope = scope_of(graph(f"a = Relu(x)\n{middle}y = Exp(b)\n"))
     found = precision_lost(scope, frozenset(range(3)), frozenset(types))
     assert (found is not None and found.code == "ATF305" and found.value == "h") == lost
+
+
+@pytest.mark.parametrize(
+    ("step", "types", "lost"),
+    [
+        ("ReduceMean<axes = [-1]>(h)", {10}, False),
+        ("ReduceMean<axes = [-1]>(h)", {10, 16}, False),
+        ("ReduceMean<axes = [-1]>(h)", {1}, True),
+        ("ReduceMean<axes = [-1]>(h)", {1, 10}, True),
+        ("Softmax<axis = -1>(h)", {10}, True),
+        ("Mul(h, h)", {10}, True),
+    ],
+)
+def test_only_statistics_of_a_norm_of_short_rows_may_be_double(step: str, types: set[int], lost: bool) -> None:
+    scope = scope_of(graph(f"h = Cast<to = 11>(x)\nm = {step}\nd = Sub(h, m)\nb = Cast<to = 1>(d)\ny = Exp(b)\n"))
+    assert (precision_lost(scope, frozenset(range(4)), frozenset(types)) is not None) == lost
