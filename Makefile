@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint rules golden docs bench
+.PHONY: help setup test lint rules golden docs fuzz bench
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,11 @@ golden:  ## write the golden files anew, and show what changed
 docs:  ## bring the pasted output in README.md up to date, then check the documents
 	$(BIN)/pytest --update-golden tests/unit/test_docs.py
 	$(BIN)/pytest tests/unit/test_docs.py
+
+SEED    ?= 1
+MINUTES ?= 5
+fuzz:  ## random hostile and valid inputs, SEED=1 MINUTES=5; findings go to fuzz-out/
+	$(BIN)/python tests/fuzz/run.py --seed $(SEED) --minutes $(MINUTES) --out fuzz-out
 
 bench:  ## time and memory beside a plain load and save; writes bench/results.md
 	$(BIN)/python bench/run.py

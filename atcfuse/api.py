@@ -18,6 +18,7 @@ from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.store import load, write
 from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
+from atcfuse.paths import exists, is_folder
 from atcfuse.project import render_project
 from atcfuse.report import gate, read_report, to_json, to_markdown
 from atcfuse.report.html import to_html
@@ -180,7 +181,7 @@ def _optimize_file(
     transaction = Transaction([p for p in (path, chosen.switch_file, baseline) if p is not None])
     if not dry_run:
         for target in (out, *reports):
-            if target is out or target.parent.exists():
+            if target is out or exists(target.parent):
                 transaction.check(target)
         if chosen.kernels and shared is None:
             transaction.check(kernels_folder(out), folder=True)
@@ -384,7 +385,7 @@ def report_files(out: Path, report: Path | None = None) -> tuple[Path, ...]:
         return tuple(out.with_name(f"{_stem(out)}.report{suffix}") for suffix in _FORMS)
     if report.suffix == ".json":
         return (report,)
-    if report.suffix in (".md", ".html", ".txt", ".yaml", ".yml") and not report.is_dir():
+    if report.suffix in (".md", ".html", ".txt", ".yaml", ".yml") and not is_folder(report):
         hint = "give a folder, which gets report.json, report.md and report.html, or a .json file"
         raise UsageError(error("ATF122", f"{report.name} is neither a folder nor a .json file", hint=hint))
     return tuple(report / f"report{suffix}" for suffix in _FORMS)

@@ -24,6 +24,7 @@ from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.options import Options
+from atcfuse.report.bounds import bounded
 from atcfuse.resources import data_folder
 from atcfuse.rounds import MAX_GROUPINGS, MAX_ROUNDS, another_round, folded, group_leftovers, one_round, unfolded
 from atcfuse.run import Findings, Kept, Toolbox
@@ -108,7 +109,12 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
-    document = account.document(before, model, tools, findings, diagnostics, name, sha256)
+    document, cut = bounded(account.document(before, model, tools, findings, diagnostics, name, sha256))
+    if cut:
+        hint = "look for a dim of the model, or a size in --assume, that is wrong by far"
+        told = warning("ATF180", "a tensor is so large that figures of the report were cut to 64 bits", hint=hint)
+        diagnostics = (*diagnostics, told)
+        document["diagnostics"] = [*document["diagnostics"], told.as_dict()]
     return Result(proto, document, diagnostics)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,10 @@ from atcfuse.dims import divide, floor_divide, is_positive, modulo, proves_at_mo
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 40
+MAX_BITS = 256
+"""Whole numbers of more bits are unknown: no size comes near, and powers of powers would fill the memory."""
+MAX_PARTS = 300
+"""Lists with more in them, however nested, are unknown: `[x, x]` of itself doubles with every name."""
 
 Function = Callable[..., Any]
 
@@ -66,8 +71,10 @@ def parse(text: str, span: Span, code: str = "ATF212") -> Expr:
     if len(text) > MAX_LENGTH:
         raise AtcfuseError(error(code, f"expression longer than {MAX_LENGTH} characters", span))
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # `1if` and other spellings that Python is about to give up
+            tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxWarning, DeprecationWarning, SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         row, column = getattr(problem, "lineno", None) or 1, getattr(problem, "offset", None) or 0
         here = shifted(span, _characters_before(text, row) + max(column - 1, 0))
         hint = "write names, numbers, calls and arithmetic as in Python"
@@ -176,7 +183,10 @@ class _Evaluator:
         method = _METHODS.get(kind)
         if method is None:
             raise self.fail(node, f"{kind.__name__} cannot be used here")
-        return method(self, node)
+        try:
+            return method(self, node)
+        except _NO_ANSWER:
+            return None
 
     def fail(self, node: ast.expr, message: str, hint: str = "") -> AtcfuseError:
         return AtcfuseError(error("ATF210", message, self.expr.place(node), hint))
@@ -186,8 +196,8 @@ class _Evaluator:
             raise self.fail(node, f"unknown name {node.id!r} in {self.expr.text!r}")
         return self.names[node.id]
 
-    def _list(self, node: ast.List | ast.Tuple) -> list[Any]:
-        return [self.value(e) for e in node.elts]
+    def _list(self, node: ast.List | ast.Tuple) -> Any:
+        return _bounded([self.value(e) for e in node.elts])
 
     def _ifexp(self, node: ast.IfExp) -> Any:
         test = _truth(self.value(node.test))
@@ -217,10 +227,7 @@ class _Evaluator:
         left, right = self.value(node.left), self.value(node.right)
         if left is None or right is None:
             return None
-        try:
-            return _binary(node.op, left, right)
-        except (Undefined, ArithmeticError, TypeError, ValueError):
-            return None
+        return _bounded(_binary(node.op, left, right))
 
     def _compare(self, node: ast.Compare) -> bool | None:
         left, outcome = self.value(node.left), True
@@ -241,11 +248,28 @@ class _Evaluator:
         args = [self.value(a) for a in node.args]
         keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
         try:
-            return function(*args, **keywords)
-        except (Undefined, IndexError):
+            return _bounded(function(*args, **keywords))
+        except IndexError:
             return None
         except TypeError as problem:
             raise self.fail(node, f"{name} is called wrongly: {problem}") from None
+
+
+_NO_ANSWER = (Undefined, ArithmeticError, TypeError, ValueError)
+"""What is raised where operands are of kinds that do not go together: the value is unknown then."""
+
+
+def _bounded(value: Any) -> Any:
+    """The value, where a program can work with it; Undefined for complex numbers, huge ones and huge lists."""
+    huge = isinstance(value, int) and value.bit_length() > MAX_BITS
+    if huge or isinstance(value, complex) or (isinstance(value, list) and _parts(value) > MAX_PARTS):
+        raise Undefined
+    return value
+
+
+def _parts(value: list[Any]) -> int:
+    """How many values and lists a list holds, each counted wherever it stands; the lists in it are small already."""
+    return sum(1 + _parts(item) if isinstance(item, list) else 1 for item in value)
 
 
 _METHODS: Mapping[type, Callable[[_Evaluator, Any], Any]] = {

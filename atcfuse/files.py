@@ -184,16 +184,18 @@ class Transaction:
 
     def _commit(self) -> None:
         begun: list[_Staged] = []
-        try:
-            for item in sorted(self._staged, key=lambda item: item.last):
-                begun.append(item)
-                with writing(item.target):
-                    item.publish()
-        except BaseException:
-            for item in reversed(begun):
-                item.revert()
-            raise
-        for parent in dict.fromkeys(item.target.parent for item in begun):
+        folders = list(dict.fromkeys(item.target.parent for item in self._staged))
+        with _held(folders):
+            try:
+                for item in sorted(self._staged, key=lambda item: item.last):
+                    begun.append(item)
+                    with writing(item.target):
+                        item.publish()
+            except BaseException:
+                for item in reversed(begun):
+                    item.revert()
+                raise
+        for parent in folders:
             _sync_folder(parent)
         self._made.clear()
 
@@ -328,6 +330,23 @@ def _write_tree(root: Path, contents: Mapping[str, bytes], executable: frozenset
 def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
     paths = {folder / name: data for name, data in contents.items()}
     return all(path.is_file() and path.read_bytes() == data for path, data in paths.items())
+
+
+@contextlib.contextmanager
+def _held(folders: Iterable[Path]) -> Iterator[None]:
+    """Keeps other runs from renaming files into the folders meanwhile, so that no mix of two runs' outputs stays.
+
+    The lock is on the folders themselves: nothing is left behind, and the system lifts it from a run that is killed.
+    """
+    with contextlib.ExitStack() as held:
+        for folder in sorted(folders):  # in one order, so that two runs never wait for each other
+            with contextlib.suppress(OSError, ImportError):  # a filesystem or system without such locks
+                import fcntl
+
+                descriptor = os.open(folder, os.O_RDONLY)
+                held.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def _sync_folder(folder: Path) -> None:

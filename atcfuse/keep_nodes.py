@@ -11,9 +11,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, Span, UsageError, did_you_mean, error, warning
+from atcfuse.paths import is_file, read_at_most
 
 _BY_NAME, _BY_TYPE = "ByNodeName", "ByNodeType"
 _FILES = (".ini", ".cfg", ".txt")
+MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def parse_keep_nodes(texts: Sequence[str]) -> KeepNodes:
     entries: list[Entry] = []
     for text in texts:
         path = Path(text)
-        if path.is_file():
+        if is_file(path):
             entries += _read(path)
         elif path.suffix in _FILES:
             hint = "give a file that is there, or a pattern of node names"
@@ -82,7 +84,10 @@ def parse_keep_nodes(texts: Sequence[str]) -> KeepNodes:
 
 def _read(path: Path) -> list[Entry]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        data = read_at_most(path, MAX_BYTES)
+        if data is None:
+            raise AtcfuseError(error("ATF154", f"the file is larger than {MAX_BYTES} bytes", Span(str(path))))
+        lines = data.decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as exc:
         hint = f"a text file with sections [{_BY_NAME}] and [{_BY_TYPE}]"
         raise AtcfuseError(error("ATF154", f"the file cannot be read: {exc}", Span(str(path)), hint)) from exc

@@ -10,6 +10,7 @@ from typing import Any
 from atcfuse.diagnostics import AtcfuseError, Span, error
 from atcfuse.expr import Expr, dotted, parse, shifted
 from atcfuse.kernel import KernelSpec
+from atcfuse.paths import is_folder
 from atcfuse.resolve import check_book
 from atcfuse.rule.model import CHIPS, AtcPass, Example, Fragment, Input, Output, Rebuilt, Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Condition, Ref, Step, Term, parse_term
@@ -51,7 +52,7 @@ def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> Ru
 def rule_files(folder: Path) -> list[Path]:
     """The rule files below a folder, sorted. Raises AtcfuseError where there are none, or too many."""
     hint = "give a folder that holds *.yaml or *.yml rule files"
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise AtcfuseError(error("ATF200", "not a folder of rules", Span(str(folder)), hint))
     files = sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml") and p.is_file())
     if not files:

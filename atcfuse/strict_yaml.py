@@ -14,11 +14,13 @@ from typing import Any
 import yaml
 
 from atcfuse.diagnostics import AtcfuseError, Span, TextSpan, did_you_mean, error
+from atcfuse.paths import read_at_most
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
+MAX_DIGITS = 100
 _FASTEST: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|\.inf|inf)$")
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|\.inf|inf)$", re.ASCII)
 _IMPLICIT = re.compile(r"(?i)^(yes|no|on|off|true|false|null|~|)$")
 
 
@@ -76,9 +78,15 @@ class Value:
         text = self.text()
         if getattr(self.node, "style", None) or not _NUMBER.match(text):
             return text
-        if text.lstrip("+-").isdigit():
-            return int(text)
+        if text.lstrip("+-").isdecimal():
+            return self._integer(text)
         return float(text.replace(".inf", "inf"))
+
+    def _integer(self, text: str) -> int:
+        """ATF207 for a number of more digits than any figure has: Python itself reads no more than a few thousand."""
+        if len(text) > MAX_DIGITS:
+            raise self.fail("ATF207", f"a number of {len(text)} digits")
+        return int(text)
 
     def integer(self) -> int:
         """A whole number. ATF207 for anything else."""
@@ -137,10 +145,11 @@ class Value:
 def read_documents(path: Path, shown: str) -> list[Value]:
     """All documents of a YAML file; `shown` is the name that errors give it."""
     try:
-        data = path.read_bytes()
-    except OSError as problem:
-        raise AtcfuseError(error("ATF200", f"cannot read it: {problem.strerror}", Span(shown))) from None
-    if len(data) > MAX_BYTES:
+        data = read_at_most(path, MAX_BYTES)
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise AtcfuseError(error("ATF200", f"cannot read it: {reason}", Span(shown))) from None
+    if data is None:
         raise AtcfuseError(error("ATF217", f"larger than {MAX_BYTES} bytes", Span(shown)))
     try:
         return parse_documents(data.decode("utf-8"), shown)

@@ -101,6 +101,8 @@ class Reader:
         if not any(isinstance(v, str) for v in values) or any(isinstance(v, str) for v in arguments[len(values) :]):
             return False
         kinds = [self._scope.fact(v).dtype if isinstance(v, str) else 0 for v in values]
+        if any(isinstance(v, str) and not k for v, k in zip(values, kinds, strict=True)):
+            return False  # an element type that is not known
         masks = [
             position < len(operator.takes_bool) and operator.takes_bool[position] for position in range(len(values))
         ]

@@ -12,6 +12,7 @@ import click
 
 from atcfuse.cli import console
 from atcfuse.diagnostics import Diagnostic, Span, UsageError, did_you_mean, error, info
+from atcfuse.paths import exists
 
 if TYPE_CHECKING:
     from atcfuse.kernel import KernelSpec
@@ -154,7 +155,7 @@ def _target(name: str, output: Path | None) -> Path:
     target = Path(f"{name}.yaml") if output is None else output
     if target.suffix not in (".yaml", ".yml"):
         target = target / f"{name}.yaml"
-    if target.exists():
+    if exists(target):
         raise UsageError(error("ATF178", f"{target} exists", hint="choose another output with -o, or remove it first"))
     return target
 

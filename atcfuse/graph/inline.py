@@ -42,6 +42,14 @@ def inline_fused(model: ModelProto) -> list[str]:
     return inlined
 
 
+def inlined_copy(model: ModelProto) -> ModelProto:
+    """A copy of a `portable` model with every fused node replaced by its meaning. Raises what `inline_fused` does."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    inline_fused(copy)
+    return copy
+
+
 def _names(graphs: list[GraphProto]) -> set[str]:
     """Every name of a node or value, so that new ones collide with none."""
     taken: set[str] = set()

@@ -14,7 +14,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, TensorProto
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, did_you_mean, error, info
 from atcfuse.files import Transaction, write_all
 from atcfuse.graph import external, wire
-from atcfuse.graph.index import MAX_SCOPE_DEPTH
+from atcfuse.graph.index import MAX_SCOPE_DEPTH, STANDARD
 from atcfuse.graph.walk import Block, blocks
 
 MAX_NODES = 2_000_000
@@ -22,6 +22,9 @@ MAX_NODES = 2_000_000
 
 MAX_PROTOBUF = 2**31 - 1
 """Bytes of the largest protobuf message, and of the largest model file that ATC reads."""
+
+MAX_OPSET = 1000
+"""No opset has a number like this."""
 
 _FLATTEN = "inline or flatten the model's subgraphs"
 _HEAD = 4096
@@ -40,7 +43,7 @@ def load(path: Path) -> ModelProto:
     """Reads an ONNX model; the files of external tensors are checked but not read.
 
     Raises AtcfuseError: ATF101 to ATF108 (the file), ATF109 to ATF111 and ATF115 (its external data), ATF112 and ATF116
-    (nested too deep, too large), ATF117 (a name that is not UTF-8).
+    (nested too deep, too large), ATF117 (a name that is not UTF-8), ATF129 (no opset).
     """
     data = _read(path)
     model = ModelProto()
@@ -220,6 +223,7 @@ def _inspect(model: ModelProto, path: Path) -> list[TensorProto]:
     found: list[TensorProto] = []
     nodes = 0
     _check_text(path, "an import or function", [i.domain for i in model.opset_import])
+    _check_opset(path, model)
     _check_functions(path, model.functions)
     for block in blocks(model):
         nodes += len(block.nodes)
@@ -230,6 +234,13 @@ def _inspect(model: ModelProto, path: Path) -> list[TensorProto]:
         _check_names(path, block)
         found.extend(tensor for tensor in block.tensors if external.is_external(tensor))
     return found
+
+
+def _check_opset(path: Path, model: ModelProto) -> None:
+    for entry in model.opset_import:
+        if entry.domain in STANDARD and not 1 <= entry.version <= MAX_OPSET:
+            hint = "opsets count from 1; the file is damaged, or its exporter is not sound: export the model again"
+            raise AtcfuseError(error("ATF129", f"{path} is written for opset {entry.version}", hint=hint))
 
 
 def _check_functions(path: Path, functions: Iterable[FunctionProto]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, Span, UsageError, did_you_mean, error
 from atcfuse.graph.feeds import BFLOAT16, InputSpec, Interface, dtype_name, numpy_dtype
+from atcfuse.paths import is_file, is_folder
 from atcfuse.verify.values import Array
 
 HOW_TO_SAVE = "save the inputs with numpy.savez(file, name=array, ...)"
@@ -22,8 +23,8 @@ def load_inputs(path: Path) -> dict[str, Array]:
     Pickled arrays are refused: reading them could run code.
     """
     span = Span(str(path))
-    if not path.is_file():
-        kind = "is a directory" if path.is_dir() else "does not exist"
+    if not is_file(path):
+        kind = "is a directory" if is_folder(path) else "does not exist"
         raise UsageError(error("ATF500", f"the file of inputs {kind}", span, "give the path of an .npz file"))
     try:
         loaded = np.load(path, allow_pickle=False)

@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from atcfuse.diagnostics import AtcfuseError
 from atcfuse.graph.feeds import BFLOAT16, Interface, ModelProto
 from atcfuse.graph.feeds_bytes import model_bytes, raw_array
+from atcfuse.graph.inline import inlined_copy
 from atcfuse.verify.values import Value
 
 THREADS = 2
 """A fixed number: how a reduction is divided among threads changes its last bits."""
 MAX_MESSAGE = 240
+TELLS_OVERLOADS = (1, 27)
+"""The onnxruntime that tells functions of one name apart by their overload; older ones take any of them."""
 
 
 class RuntimeFailure(Exception):
@@ -30,6 +34,7 @@ class Session:
         """Load a model in dialect `portable` whose external tensors lie in base_dir. Raises RuntimeFailure."""
         import onnxruntime as ort
 
+        model = _runnable(model, ort.__version__)
         options = ort.SessionOptions()
         levels = ort.GraphOptimizationLevel
         options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
@@ -70,6 +75,16 @@ class Session:
         """Free the session and the tensors that were lent to it."""
         del self._session
         self._kept.clear()
+
+
+def _runnable(model: ModelProto, version: str) -> ModelProto:
+    """The model as this onnxruntime takes it: fused nodes as what their functions say, where it mixes those up."""
+    if tuple(map(int, version.split(".")[:2])) >= TELLS_OVERLOADS or not model.functions:
+        return model
+    try:
+        return inlined_copy(model)
+    except AtcfuseError as e:
+        raise RuntimeFailure(shorten(str(e), "")) from e
 
 
 def shorten(message: str, folder: str) -> str:

@@ -13,6 +13,7 @@ import atcfuse
 from atcfuse.graph.inline import inline_fused
 from atcfuse.graph.text import parse_graph
 from atcfuse.options import Options
+from atcfuse.report import validate
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 CHIP = {"dialect": "portable", "min_saving_us": 0.0}
@@ -160,3 +161,19 @@ def test_a_norm_that_is_quantized_next_stays(quantized: bool) -> None:
       {last}
     }}"""
     assert ("FusedAddRMSNorm" in agree(text, ones(x=(2, 3, 8), r=(2, 3, 8), g=(8,)))) is not quantized
+
+
+def test_an_operand_of_unknown_type_is_no_input_of_a_group() -> None:
+    text = "(float[2,64] x, float[2,64] z) => (float[2,64] y) { p = Greater(x, z) w = Where(p, x, x) y = Exp(w) }"
+    model = parse_graph(text, 17)
+    model.graph.input[1].type.tensor_type.elem_type = 0
+    assert atcfuse.optimize(model, Options(**BARE)).model.graph.node[0].op_type == "Greater"
+
+
+def test_figures_beyond_64_bits_are_cut_and_told() -> None:
+    text = f"(float[{2**40},{2**40}] x) => (float[{2**40},{2**40}] y) {{ a = Abs(x) y = Exp(a) }}"
+    result = atcfuse.optimize(parse_graph(text, 17), Options(**CHIP))
+    assert [p for p in validate(result.report) if "files" not in p] == []
+    assert result.report["summary"]["ddr_bytes_before"] == 2**63 - 1
+    assert [d.code for d in result.diagnostics] == ["ATF180"]
+    assert result.report["diagnostics"][-1]["code"] == "ATF180"

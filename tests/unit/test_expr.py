@@ -160,3 +160,32 @@ def test_any_text_gives_a_value_or_a_coded_error(text: str) -> None:
 def test_equal_agrees_with_numbers(a: int, b: int) -> None:
     assert equal(a, b) is (a == b)
     assert equal([a, N], [b, N]) is (a == b)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9 ** 9 ** 9", "((9 ** 64) ** 64) ** 64", "(-8) ** 0.5", "... - 1", "not ...", "-'a'", "1 in 'abc'", "[1] in 'abc'",
+        "... == 1 or 0", "1e308 * 10 // 1", "length(1) if 0 else 10 ** 90", "... < 1",
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_or_is_huge_is_unknown(text: str) -> None:
+    assert value(text) is None
+
+
+def test_numbers_and_lists_do_not_grow_from_name_to_name() -> None:
+    number, items = value("10 ** 60"), value("[1, 1]")
+    for _ in range(60):
+        number, items = value("x * x", x=number), value("[x, x]", x=items)
+    assert number is None
+    assert str(items).count("None") <= 128
+    assert value("x == x", x=value("[[1, 2], [3]]")) is True
+
+
+@pytest.mark.parametrize("text", ["1if 1 else 2", "'\\d' == 1"])
+def test_spellings_that_python_warns_of_are_refused_without_a_warning(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(AtcfuseError, match="ATF212"):
+        parse(text, SPAN)
+    assert capsys.readouterr().err == ""

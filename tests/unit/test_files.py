@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -240,6 +241,31 @@ def test_two_runs_on_one_output_never_mix(tmp_path: Path) -> None:
         two.write(tmp_path / "out", NEW)
     assert names(tmp_path) == {"out"}
     assert (tmp_path / "out").read_bytes() == OLD  # the outer one ended last
+
+
+def test_runs_that_end_at_once_do_not_mix_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = os.replace
+
+    def slow(source: Path, target: Path) -> None:
+        time.sleep(0.002)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", slow)
+    targets = [tmp_path / name for name in "abcde"]
+
+    def write(content: bytes) -> None:
+        with Transaction() as outputs:
+            for target in targets:
+                outputs.write(target, content)
+
+    for _ in range(4):
+        threads = [threading.Thread(target=write, args=(bytes([65 + k]) * 100,)) for k in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({target.read_bytes() for target in targets}) == 1
+    assert names(tmp_path) == set("abcde")
 
 
 def test_new_files_have_ordinary_permissions(tmp_path: Path) -> None:

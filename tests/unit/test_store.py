@@ -545,3 +545,10 @@ def test_the_written_file_is_private_to_nobody(tmp_path: Path) -> None:
     write(small_model(), tmp_path / "m.onnx", None)
     (tmp_path / "plain").write_bytes(b"")
     assert stat.S_IMODE((tmp_path / "m.onnx").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+@pytest.mark.parametrize("version", [0, -1, -(2**63), 2**40])
+def test_an_opset_that_is_none(tmp_path: Path, version: int) -> None:
+    model = small_model()
+    model.opset_import[0].version = version
+    assert refused(saved(tmp_path, model)) == ["ATF129"]

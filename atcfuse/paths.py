@@ -1,0 +1,38 @@
+"""Questions about paths that users give: whatever the system says, the answer is yes, no or the bytes.
+
+`pathlib` raises for names that are too long or lie in folders nobody may look into; there, a path names nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+
+def is_file(path: Path) -> bool:
+    """Whether the path is a file that can be seen."""
+    return _asked(path.is_file)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether the path is a folder that can be seen."""
+    return _asked(path.is_dir)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything at the path that can be seen."""
+    return _asked(path.exists)
+
+
+def read_at_most(path: Path, limit: int) -> bytes | None:
+    """The content of a file, None where it is more than `limit` bytes, of which no more are read. Raises OSError."""
+    with path.open("rb") as stream:
+        data = stream.read(limit + 1)
+    return None if len(data) > limit else data
+
+
+def _asked(question: Callable[[], bool]) -> bool:
+    try:
+        return question()
+    except (OSError, ValueError):
+        return False
