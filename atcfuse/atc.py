@@ -100,6 +100,8 @@ class _Run:
         near: Set[int] | None,
     ) -> None:
         self.finder, self.kinds, self.owner, self.fused, self.near = finder, kinds, owner, fused, near
+        self._made: list[Group] = []
+        self._taken_in: list[Group] = []
 
     def apply(self, rule: Rule) -> None:
         """One pass: every match that saves a launch and overlaps only what the pass takes in."""
@@ -126,6 +128,13 @@ class _Run:
         together = members.union(*(part.members for part in parts))
         group = Group(rule, together, (*history, (rule.name, saved)))
         self.owner.update(dict.fromkeys(together, group))
+        self._made.append(group)
+        self._taken_in += parts
+
+    def displaced(self) -> list[Group]:
+        """The operators there were before that operators made now took in."""
+        made = {id(group) for group in self._made}
+        return [group for group in _distinct(self._taken_in) if id(group) not in made]
 
 
 def fused_by_atc(
@@ -178,6 +187,7 @@ class Estimate:
         self._groups: dict[int, tuple[Scope, list[Group]]] = {}
         self._latest: dict[str, _Now] = {}
         self._works: dict[int, dict[int, OpWork]] = {}
+        self._merges: dict[tuple[int, int], tuple[Group, OpWork]] = {}
         self._regions: dict[tuple[int, frozenset[int]], tuple[list[OpWork], list[OpWork]]] = {}
 
     def look(self, finder: RuleFinder) -> None:
@@ -223,9 +233,9 @@ class Estimate:
         """
         scope = now.finder.scope
         near = left | {n.index for i in left for o in scope.nodes[i].outputs for n in scope.consumers.get(o, ())}
-        before = dict(now.owner)
-        _run_passes(_Run(now.finder, self._kinds_of(scope), now.owner, now.fused, near), self.passes.running)
-        return _distinct(group for i, group in before.items() if now.owner[i] is not group)
+        run = _Run(now.finder, self._kinds_of(scope), now.owner, now.fused, near)
+        _run_passes(run, self.passes.running)
+        return run.displaced()
 
     def _launches(self, scope: Scope, members: Iterable[int], groups: Iterable[Group]) -> list[OpWork]:
         """The launches that some nodes are in execution order, those of each group together."""
@@ -236,9 +246,11 @@ class Estimate:
         return list({id(work): work for work in works if work.launches}.values())
 
     def _merged(self, scope: Scope, group: Group) -> OpWork:
-        described_by = described(group.rule)
-        single = self._nodes(scope)
-        return merged_work(scope, group.members, single, described_by.operator, described_by.vector_passes)
+        key = id(scope), id(group)
+        if key not in self._merges:
+            rule, single = described(group.rule), self._nodes(scope)
+            self._merges[key] = group, merged_work(scope, group.members, single, rule.operator, rule.vector_passes)
+        return self._merges[key][1]
 
     def works(self, scope: Scope) -> Mapping[int, OpWork]:
         """The work of every node of a scope that was looked at; that of its launch where ATC fused it into one."""

@@ -48,6 +48,7 @@ class Pricer:
         self.estimate = None if passes is None else Estimate(passes, self.works, self.kinds_of)
         self._after_atc: dict[_Key, dict[str, Any]] = {}
         self._costs: dict[_Key, FusionCost | Refusal] = {}
+        self._of_match: dict[int, tuple[Match, FusionCost | Refusal]] = {}
         self._seen: dict[int, tuple[Fusion, FusionCost | Refusal]] = {}
 
     def refusal(self, fusion: Fusion) -> Refusal | None:
@@ -121,6 +122,8 @@ class Pricer:
 
     def _worked_out(self, fusion: Fusion) -> FusionCost | Refusal:
         scope, match = fusion.match.scope, fusion.match
+        if match.like is not None and id(match.like) in self._of_match:
+            return self._of_match[id(match.like)][1]
         shapes = self._shapes(fusion)
         handed = self._made_fractal(fusion)
         numbers = tuple(i for i, value in enumerate(fusion.inputs) if value in handed)
@@ -133,6 +136,7 @@ class Pricer:
                 self._costs[key] = fusion_cost(self._unfused(scope, match), work, self._device, match.outputs)
             else:
                 self._costs[key] = work
+        self._of_match[id(match)] = match, self._costs[key]
         return self._costs[key]
 
     def _made_fractal(self, fusion: Fusion) -> dict[str, int]:

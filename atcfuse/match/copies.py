@@ -54,6 +54,11 @@ class Copies:
         """The node whose matches a node in a middle layer gets."""
         return self._of[index][1]
 
+    def in_model(self, index: int, anchor: int) -> int:
+        """A node of a match at an anchor in a middle layer, as it is in the match that this one was copied from."""
+        layers, _, by = self._of[anchor]
+        return layers.node(index, -by)
+
     def behind(self, index: int) -> Sequence[int]:
         """The nodes in middle layers that get what is found at a node."""
         return self._behind.get(index, ())
@@ -65,7 +70,7 @@ class Copies:
             return None
         scope = self._scope
         try:
-            return replace(
+            copied = replace(
                 match,
                 anchor=scope.nodes[index],
                 members=frozenset(layers.node(i, by) for i in match.members),
@@ -75,6 +80,8 @@ class Copies:
             )
         except NotAlike:
             return None
+        object.__setattr__(copied, "like", match)  # no argument of Match, so that `replace` drops it
+        return copied
 
 
 def _shapes(layers: Layers, by: int, shapes: Shapes) -> Shapes:

@@ -71,6 +71,7 @@ class RuleFinder:
         self._required: dict[str, bool] = {}
         self._matched: dict[str, list[Match]] = {}
         self._near: dict[tuple[str, int], bool] = {}
+        self._shorter: dict[tuple[int, int], tuple[Match, Match | None]] = {}
 
     @cached_property
     def _telling(self) -> Search:
@@ -120,9 +121,21 @@ class RuleFinder:
 
     def shorter(self, match: Match, without: int) -> Match | None:
         """Another match from the same anchor, without one of the nodes, or None."""
+        key = id(match), without
+        if key not in self._shorter:
+            self._shorter[key] = match, self._without(match, without)
+        return self._shorter[key][1]
+
+    def _without(self, match: Match, without: int) -> Match | None:
+        if match.like is not None:
+            node = self._copies.in_model(without, match.anchor.index)
+            model = self.shorter(match.like, node)
+            copy = None if model is None else self._copies.copy(model, match.anchor.index)
+            if model is None or copy is not None:
+                return copy
         step = match.rule.step(match.rule.anchor)
         assert step is not None  # it has matched
-        found = self._search.from_anchor(match.rule, step, match.anchor, _frame(match.rule), without)
+        found = self._everywhere.from_anchor(match.rule, step, match.anchor, _frame(match.rule), without)
         return found if isinstance(found, Match) and found.members < match.members else None
 
     def _at(self, rule: Rule, step: Step, nodes: Iterable[Node]) -> list[Match]:

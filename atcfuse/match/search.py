@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from atcfuse.graph import views
@@ -36,6 +36,8 @@ class Match:
     env: Mapping[str, Any]
     labels: tuple[str, ...]
     shapes: Shapes
+    like: Match | None = field(default=None, init=False, compare=False, repr=False)
+    """The match in another layer that this one was copied from, whole: what is made of a match anew has none."""
 
 
 class Search:
