@@ -122,7 +122,7 @@ class RuleFinder:
         """Another match from the same anchor, without one of the nodes, or None."""
         step = match.rule.step(match.rule.anchor)
         assert step is not None  # it has matched
-        found = self._search.from_anchor(match.rule, step, match.anchor, _frame(match.rule), without)
+        found = self._everywhere.from_anchor(match.rule, step, match.anchor, _frame(match.rule), without)
         return found if isinstance(found, Match) and found.members < match.members else None
 
     def _at(self, rule: Rule, step: Step, nodes: Iterable[Node]) -> list[Match]:
