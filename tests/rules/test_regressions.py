@@ -107,23 +107,35 @@ def test_fused_and_right(text: str) -> None:
     assert wrong == ""
 
 
-def test_a_factor_between_a_projection_and_attention_is_no_reason_to_fuse_less() -> None:
-    text = """(float[2,4,8] z, float[2,4,8] r, float[8,8] o, float[8] d, float[8] g, float[8] b, float[8,24] w, float[24] c, float[2,3,6,8] k, float[2,3,6,8] v)
-      => (float[2,3,4,8] y) <float s = {0.25}, int64[4] heads = {0, 0, 3, 8}> {
-        m = MatMul(z, o)
-        e = Add(m, d)
-        x = Add(r, e)
-        n = LayerNormalization<axis = -1>(x, g, b)
-        p = MatMul(n, w)
-        l = Add(p, c)
-        f = Mul(l, s)
-        h = Reshape(f, heads)
-        q = Transpose<perm = [0, 2, 1, 3]>(h)
-        t = Transpose<perm = [0, 1, 3, 2]>(k)
-        a = MatMul(q, t)
-        i = Softmax<axis = -1>(a)
-        y = MatMul(i, v)
-      }"""
+BLOCK = """
+        m{i} = MatMul({z}, o)
+        e{i} = Add(m{i}, d)
+        x{i} = Add({r}, e{i})
+        n{i} = LayerNormalization<axis = -1>(x{i}, g, b)
+        p{i} = MatMul(n{i}, w)
+        l{i} = Add(p{i}, c)
+        f{i} = Mul(l{i}, s)
+        h{i} = Reshape(f{i}, heads)
+        q{i} = Transpose<perm = [0, 2, 1, 3]>(h{i})
+        t{i} = Transpose<perm = [0, 1, 3, 2]>(k)
+        a{i} = MatMul(q{i}, t{i})
+        i{i} = Softmax<axis = -1>(a{i})
+        v{i} = MatMul(i{i}, v)
+        u{i} = Transpose<perm = [0, 2, 1, 3]>(v{i})
+        y{i} = Reshape(u{i}, merged)"""
+
+
+@pytest.mark.parametrize("layers", [1, 5])
+def test_a_factor_between_a_projection_and_attention_is_no_reason_to_fuse_less(layers: int) -> None:
+    blocks = [
+        BLOCK.replace("{z}", f"y{i - 1}" if i else "z").replace("{r}", f"x{i - 1}" if i else "r").replace("{i}", str(i))
+        for i in range(layers)
+    ]
+    text = f"""(float[2,4,24] z, float[2,4,8] r, float[24,8] o, float[8] d, float[8] g, float[8] b, float[8,24] w,
+      float[24] c, float[2,3,6,8] k, float[2,3,6,8] v) => (float[2,4,24] y)
+      <float s = {{0.25}}, int64[4] heads = {{0, 0, 3, 8}}, int64[3] merged = {{0, 0, 24}}> {{
+        {"".join(blocks)}
+        y = Identity(y{layers - 1}) }}"""
     fused, wrong, why = _difference(text)
-    assert fused == ["FusedAttention", "FusedLayerNormLinear", "FusedLinear"], why
+    assert fused == sorted(["FusedAttention", "FusedLayerNormLinear", "FusedLinear"] * layers), why
     assert wrong == ""
