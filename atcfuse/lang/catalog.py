@@ -1,0 +1,147 @@
+"""A catalog: English templates and what they are in another language.
+
+Catalogs are the gettext files `<language>/*.po`. A msgid is a template as the sources have it, with `{}` for what is
+put in and `{{` for a brace. A msgstr has as many `{}`, or `{0}`, `{1}` where their order differs; `{:t}` stands for a
+value that is a message itself and is translated too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+_HOLE = re.compile(r"\{\}")
+_WORD = re.compile(r"[A-Za-z]+")
+_DEEPEST = 6
+"""Messages within messages that are translated; no message of atcfuse is nested as deep."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A template with values: what it matches, and how it is said."""
+
+    matches: re.Pattern[str]
+    said: str
+    weight: int
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """`plain` has every template by its msgid; `patterns` those with values, by a word that each of them has."""
+
+    plain: Mapping[str, str]
+    patterns: Mapping[str, tuple[Pattern, ...]] = field(repr=False)
+
+    def tell(self, message: str) -> str:
+        """A finished English message; as it is where no template makes it."""
+        return self._told(message, 0) or message
+
+    def known(self, message: str) -> bool:
+        """Whether a finished message is one of the catalog's."""
+        return self._told(message, 0) is not None
+
+    @lru_cache(maxsize=4096)  # noqa: B019 - there is one catalog a language, for as long as the program runs
+    def _told(self, message: str, depth: int) -> str | None:
+        if depth > _DEEPEST:
+            return None
+        whole = self.plain.get(_escaped(message))
+        if whole is not None:
+            return whole.format()
+        words = {"", *_WORD.findall(message)}
+        found = [p for word in words for p in self.patterns.get(word, ())]
+        for pattern in sorted(found, key=lambda p: -p.weight):
+            match = pattern.matches.fullmatch(message)
+            if match is not None:
+                return pattern.said.format(*(_Value(text, self, depth) for text in match.groups()))
+        return self._in_parts(message, depth)
+
+    def _in_parts(self, message: str, depth: int) -> str | None:
+        """A message behind a name, `name: message`, or several of them one after the other."""
+        parts = message.split("; ")
+        if len(parts) > 1 and any(self._told(part, depth + 1) for part in parts):
+            return "；".join(self._told(part, depth + 1) or part for part in parts)
+        head, colon, tail = message.partition(": ")
+        told = self._told(tail, depth + 1) if colon else None
+        return None if told is None else f"{self._told(head, depth + 1) or head}：{told}"
+
+
+class _Value(str):
+    """What a template's place holds; the format `t` translates it."""
+
+    catalog: Catalog
+    depth: int
+
+    def __new__(cls, text: str, catalog: Catalog, depth: int) -> _Value:
+        """The text, with the catalog that is asked about it."""
+        value = super().__new__(cls, text)
+        value.catalog, value.depth = catalog, depth
+        return value
+
+    def __format__(self, spec: str) -> str:
+        if spec != "t":
+            return super().__format__(spec)
+        return self.catalog._told(str(self), self.depth + 1) or str(self)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+@cache
+def catalog(language: str) -> Catalog:
+    """The catalog of a language, read once."""
+    folder = Path(__file__).parent / language
+    entries = dict(entry for path in sorted(folder.glob("*.po")) for entry in read(path.read_text(encoding="utf-8")))
+    plain = {key: said for key, said in entries.items() if said}
+    return Catalog(plain, _indexed({key: said for key, said in plain.items() if "{}" in key}))
+
+
+def read(text: str) -> Iterator[tuple[str, str]]:
+    """The pairs (msgid, msgstr) of a gettext file; its header, whose msgid is empty, is left out."""
+    texts: dict[str, str] = {}
+    place = ""
+    for line in (*text.splitlines(), 'msgid ""'):
+        keyword, _, rest = line.strip().partition(" ")
+        if keyword == "msgid":
+            if texts.get("msgid"):
+                yield texts["msgid"], texts.get("msgstr", "")
+            texts = {}
+        if keyword in ("msgid", "msgstr"):
+            place, texts[keyword] = keyword, json.loads(rest)
+        elif keyword.startswith('"'):
+            texts[place] += json.loads(line.strip())
+
+
+def _indexed(templates: Mapping[str, str]) -> dict[str, tuple[Pattern, ...]]:
+    """The patterns by the rarest word that is in every message of theirs; by "" where there is none."""
+    words = {key: _certain_words(key) for key in templates}
+    often = Counter(word for found in words.values() for word in found)
+    index: dict[str, list[Pattern]] = {}
+    for key, said in templates.items():
+        rarest = min(words[key], key=lambda word: (often[word], word), default="")
+        index.setdefault(rarest, []).append(_pattern(key, said))
+    return {word: tuple(found) for word, found in index.items()}
+
+
+def _certain_words(key: str) -> set[str]:
+    """Whole words of a template: what touches a place for a value may be a part of one."""
+    found: set[str] = set()
+    for text in _HOLE.split(key):
+        words = list(_WORD.finditer(text))
+        found.update(w[0] for w in words if w.start() > 0 and w.end() < len(text))
+    edges = _HOLE.split(key)
+    found.update(w[0] for w in _WORD.finditer(edges[0]) if w.end() < len(edges[0]))
+    found.update(w[0] for w in _WORD.finditer(edges[-1]) if w.start() > 0)
+    return found
+
+
+def _pattern(key: str, said: str) -> Pattern:
+    parts: list[Any] = [part.replace("{{", "{").replace("}}", "}") for part in _HOLE.split(key)]
+    expression = "(.*?)".join(map(re.escape, parts))
+    return Pattern(re.compile(expression, re.DOTALL), said, sum(map(len, parts)))
