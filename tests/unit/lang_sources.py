@@ -33,8 +33,9 @@ NO_MESSAGES = {
     "lang/catalog.py": "formats of catalogs",
 }
 _IN_FILES = {
-    "skeleton/write.py": r"^(switch|summary|why|limits|level): |^\s*#|^    as it was|^# and|^where \{\} is|^\s*gives",
+    "skeleton/write.py": r"^(rule|switch|summary|why|limits|level|anchor|draft): |^\s*#|^    |^  \{\}: ",
     "artifacts.py": r"^Written by atcfuse",
+    "graph/text.py": r"ir_version",
     "api.py": r"^<iframe|^expected a ModelProto",
     "graph/edit.py": r"^the replacements close",
     "verify/drift.py": r"^import sys",
@@ -46,12 +47,13 @@ _IN_FILES = {
 
 _WORDS = re.compile(r"[A-Za-z]{2,}[,;:]? [A-Za-z`\"(]{2,}|[A-Za-z]{3,}:? \{\}|\{\} [a-z]{2,}")
 _SPOKEN = frozenset(("say", "plural"))
-_TOLD = frozenset(("error", "warning", "info", "Diagnostic", "Refusal", "refuse", "_finding"))
+_WITH_PLACE = frozenset(("Refusal", "refuse"))
+_TOLD = frozenset(("error", "warning", "info", "Diagnostic", *_WITH_PLACE))
 
 
 def renderer_templates() -> set[str]:
     """Templates that renderers `say`; they are looked up as they are, and never found in a finished message."""
-    found = set(_DYNAMIC())
+    found = set(_data_words())
     for path in _modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and _name(node) in _SPOKEN:
@@ -62,11 +64,11 @@ def renderer_templates() -> set[str]:
     return found
 
 
-def _DYNAMIC() -> Iterator[str]:
+def _data_words() -> Iterator[str]:
     """Words that are data: severities, states, kinds of files, labels of figures."""
     yield from ("error", "warning", "info", "on", "off", "model", "report", "kernels", "Options", "Commands", "Usage:")
     yield from get_args(Status)
-    for key in report_schema()["properties"]["summary"]["properties"]:
+    for key in sorted(report_schema()["$defs"]["summary"]["properties"]):
         if key != "assumed_dims":
             yield key.replace("_us_", "_").replace("_", " ").replace("ddr ", "DDR ")
 
@@ -83,7 +85,8 @@ def messages() -> dict[str, str]:
                 found.setdefault(template, name)
     for template, name in _data():
         found.setdefault(template, name)
-    return {t: n for t, n in found.items() if t not in renderer_templates()}
+    said = renderer_templates()
+    return {t: n for t, n in found.items() if t not in said}
 
 
 def _modules() -> list[Path]:
@@ -102,7 +105,8 @@ def _literals(tree: ast.Module) -> Iterator[str]:
             pending += [n for a in node.args for n in ast.walk(a) if isinstance(n, ast.Call)]
             continue
         if isinstance(node, ast.Call) and _name(node) in _TOLD:
-            yield from (t for argument in node.args[1:] for t in _alternatives(argument) if re.search("[a-z]{3}", t))
+            arguments = node.args[1:2] if _name(node) in _WITH_PLACE else node.args[1:]
+            yield from (t for argument in arguments for t in _alternatives(argument) if re.search("[a-z]{3}", t))
         if isinstance(node, (ast.JoinedStr, ast.BinOp, ast.Constant)):
             yield from (t for t in _alternatives(node) if _WORDS.search(t))
         pending += list(_below(node))
@@ -175,7 +179,11 @@ def _helps(tree: ast.Module, name: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(isinstance(d, ast.Call) for d in node.decorator_list):
             yield from map(_escaped, paragraphs(inspect.cleandoc(ast.get_docstring(node) or "")))
-        if isinstance(node, ast.keyword) and node.arg in ("help", "short_help") and isinstance(node.value, ast.Constant):
+        if (
+            isinstance(node, ast.keyword)
+            and node.arg in ("help", "short_help")
+            and isinstance(node.value, ast.Constant)
+        ):
             yield _escaped(node.value.value)
 
 
@@ -185,9 +193,6 @@ def _data() -> Iterator[tuple[str, str]]:
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             for text in _said(document or {}):
                 yield _escaped(" ".join(text.split())), path.parent.name + "/" + path.name
-    for path in sorted((PACKAGE / "soc").glob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-            yield from ((_escaped(t), "soc/" + path.name) for t in (document or {}).get("kernels", {}).values() if 0)
 
 
 def _said(document: dict[str, Any]) -> Iterator[str]:
