@@ -12,7 +12,7 @@ from atcfuse import lang
 from atcfuse.cli import console
 from atcfuse.lang.width import breakable, display_width
 
-_EXTRA = re.compile(r"(.*?)  \[([^\[\]]*)\]", re.DOTALL)
+_EXTRA = re.compile(r"(.*?)(?:  |^)\[([^\[\]]*)\]", re.DOTALL)
 _WIDEST_TERM = 30
 
 
@@ -23,7 +23,9 @@ class _Formatter(click.HelpFormatter):
         super().write_usage(prog, args, prefix or f"{console.say('Usage:')} ")
 
     def write_heading(self, heading: str) -> None:
-        super().write_heading(console.say(heading))
+        if _english():
+            return super().write_heading(heading)
+        return self.write(f"{' ' * self.current_indent}{console.say(heading)}：\n")
 
     def write_text(self, text: str) -> None:
         if _english():
@@ -90,11 +92,20 @@ def _summary(command: click.Command) -> str:
 
 def _told(text: str) -> str:
     """A text of the help; what click puts behind it in brackets (`[default: 10]`) is told by itself."""
-    told = console.tell(text)
+    told = _exactly(text)
     behind = None if told != text else _EXTRA.fullmatch(text)
     if behind is None:
         return told
-    return f"{_told(behind[1])}  [{'; '.join(console.tell(extra) for extra in behind[2].split('; '))}]"
+    return f"{_exactly(behind[1])}  [{'; '.join(map(_extra, behind[2].split('; ')))}]".lstrip()
+
+
+def _exactly(text: str) -> str:
+    return console.say(text.replace("{", "{{").replace("}", "}}"))
+
+
+def _extra(text: str) -> str:
+    word, colon, value = text.partition(": ")
+    return console.say(f"{word}: {{}}", value) if colon else console.say(word)
 
 
 def _filled(text: str, width: int) -> list[str]:

@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+
+RENDERERS = "render"
+"""The file with what renderers say: templates such as `{}: {}`, which every message would match."""
+
+_CODED = re.compile(r"(ATF\d{3}) (.*)", re.DOTALL)
+_FEW_LETTERS = 12
+_ONE_WORD = r"""(\S+|'[^']*'|"[^"]*")"""
+"""What a value may be where a template is little more than its values, as `{} is {}`: not any sentence matches that."""
 
 _HOLE = re.compile(r"\{\}")
 _WORD = re.compile(r"[A-Za-z]+")
@@ -62,7 +69,11 @@ class Catalog:
         return self._in_parts(message, depth)
 
     def _in_parts(self, message: str, depth: int) -> str | None:
-        """A message behind a name, `name: message`, or several of them one after the other."""
+        """A message behind a code or a name, `name: message`, or several of them one after the other."""
+        coded = _CODED.fullmatch(message)
+        if coded is not None:
+            reason = self._told(coded[2], depth + 1)
+            return None if reason is None else f"{coded[1]} {reason}"
         parts = message.split("; ")
         if len(parts) > 1 and any(self._told(part, depth + 1) for part in parts):
             return "；".join(self._told(part, depth + 1) or part for part in parts)
@@ -96,10 +107,31 @@ def _escaped(text: str) -> str:
 @cache
 def catalog(language: str) -> Catalog:
     """The catalog of a language, read once."""
-    folder = Path(__file__).parent / language
-    entries = dict(entry for path in sorted(folder.glob("*.po")) for entry in read(path.read_text(encoding="utf-8")))
-    plain = {key: said for key, said in entries.items() if said}
-    return Catalog(plain, _indexed({key: said for key, said in plain.items() if "{}" in key}))
+    plain: dict[str, str] = {}
+    told: dict[str, str] = {}
+    for path in sorted((Path(__file__).parent / language).glob("*.po")):
+        entries = dict(read(path.read_text(encoding="utf-8")))
+        plain.update(entries)
+        if path.stem != RENDERERS:
+            told.update(entries)
+    plain |= _advice(language)
+    return Catalog(plain, _indexed({key: said for key, said in told.items() if "{}" in key}))
+
+
+def _advice(language: str) -> dict[str, str]:
+    """What the pages of codes say in both languages: titles, and the advice that hints repeat in one line."""
+    pages = Path(__file__).parents[1] / "codes"
+    found: dict[str, str] = {}
+    for said in sorted((pages / language).glob("*.md")):
+        english, other = (_parts_of(path.read_text(encoding="utf-8")) for path in (pages / said.name, said))
+        found.update(zip(english, other, strict=True))
+    return {_escaped(key): _escaped(text) for key, text in found.items()}
+
+
+def _parts_of(page: str) -> tuple[str, str]:
+    """A page's title without the code and its last section, each as one line."""
+    title = page.partition("\n")[0].partition(": ")[2]
+    return title, " ".join(page.rpartition("\n\n**")[2].partition("**")[2].split())
 
 
 def read(text: str) -> Iterator[tuple[str, str]]:
@@ -142,6 +174,7 @@ def _certain_words(key: str) -> set[str]:
 
 
 def _pattern(key: str, said: str) -> Pattern:
-    parts: list[Any] = [part.replace("{{", "{").replace("}}", "}") for part in _HOLE.split(key)]
-    expression = "(.*?)".join(map(re.escape, parts))
+    parts = [part.replace("{{", "{").replace("}}", "}") for part in _HOLE.split(key)]
+    short = not parts[0] and sum(map(str.isalpha, "".join(parts))) < _FEW_LETTERS
+    expression = (_ONE_WORD if short else "(.*?)").join(map(re.escape, parts))
     return Pattern(re.compile(expression, re.DOTALL), said, sum(map(len, parts)))

@@ -222,4 +222,4 @@ def _files(page: Page, report: Report) -> None:
         return
     page.section(say("Files"))
     for name in sorted(written):
-        page.bullet(f"{say(name)}: {written[name]}")
+        page.bullet(say("{}: {}", say(name), written[name]))

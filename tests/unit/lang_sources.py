@@ -57,7 +57,7 @@ def renderer_templates() -> set[str]:
     for path in _modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and _name(node) in _SPOKEN:
-                found.update(a for argument in node.args for a in _alternatives(argument, plain=True) if a != "{}")
+                found.update(a for argument in node.args for a in _alternatives(argument, plain=True) if a.strip("{}"))
     for page in PACKAGE.rglob("*.j2"):
         for one, other in re.findall(r"""say\((?:"([^"]*)"|'([^']*)')""", page.read_text(encoding="utf-8")):
             found.add(one or other)
