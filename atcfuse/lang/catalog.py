@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 RENDERERS = "render"
@@ -29,21 +28,38 @@ _DEEPEST = 6
 """Messages within messages that are translated; no message of atcfuse is nested as deep."""
 
 
-@dataclass(frozen=True)
 class Pattern:
-    """A template with values: what it matches, and how it is said."""
+    """A template with values: what it matches, and how it is said. `weight` is how much of it is no value."""
 
-    matches: re.Pattern[str]
-    said: str
-    weight: int
+    def __init__(self, key: str, said: str) -> None:
+        self.parts = [part.replace("{{", "{").replace("}}", "}") for part in _HOLE.split(key)]
+        self.said = said
+        self.weight = sum(map(len, self.parts))
+
+    @cached_property
+    def matches(self) -> re.Pattern[str]:
+        """The messages that it makes; compiled when one may be among them."""
+        short = not self.parts[0] and sum(map(str.isalpha, "".join(self.parts))) < _FEW_LETTERS
+        return re.compile((_ONE_WORD if short else "(.*?)").join(map(re.escape, self.parts)), re.DOTALL)
 
 
-@dataclass(frozen=True, eq=False)
 class Catalog:
-    """`plain` has every template by its msgid; `patterns` those with values, by a word that each of them has."""
+    """`plain` has every template by its msgid; `told` those of finished messages."""
 
-    plain: Mapping[str, str]
-    patterns: Mapping[str, tuple[Pattern, ...]] = field(repr=False)
+    def __init__(self, language: str, plain: Mapping[str, str], told: Mapping[str, str]) -> None:
+        self.language = language
+        self.plain = plain
+        self._with_values = {key: said for key, said in told.items() if "{}" in key}
+
+    @cached_property
+    def patterns(self) -> Mapping[str, Sequence[Pattern]]:
+        """The templates with values, by a word that each of their messages has."""
+        return _indexed(self._with_values)
+
+    @cached_property
+    def advice(self) -> Mapping[str, str]:
+        """What pages of codes say, and hints repeat."""
+        return _advice(self.language)
 
     def tell(self, message: str) -> str:
         """A finished English message; as it is where no template makes it."""
@@ -60,6 +76,8 @@ class Catalog:
         whole = self.plain.get(_escaped(message))
         if whole is not None:
             return whole.format()
+        if message in self.advice:
+            return self.advice[message]
         words = {"", *_WORD.findall(message)}
         found = [p for word in words for p in self.patterns.get(word, ())]
         for pattern in sorted(found, key=lambda p: -p.weight):
@@ -114,8 +132,7 @@ def catalog(language: str) -> Catalog:
         plain.update(entries)
         if path.stem != RENDERERS:
             told.update(entries)
-    plain |= _advice(language)
-    return Catalog(plain, _indexed({key: said for key, said in told.items() if "{}" in key}))
+    return Catalog(language, plain, told)
 
 
 def _advice(language: str) -> dict[str, str]:
@@ -125,7 +142,7 @@ def _advice(language: str) -> dict[str, str]:
     for said in sorted((pages / language).glob("*.md")):
         english, other = (_parts_of(path.read_text(encoding="utf-8")) for path in (pages / said.name, said))
         found.update(zip(english, other, strict=True))
-    return {_escaped(key): _escaped(text) for key, text in found.items()}
+    return found
 
 
 def _parts_of(page: str) -> tuple[str, str]:
@@ -150,15 +167,15 @@ def read(text: str) -> Iterator[tuple[str, str]]:
             texts[place] += json.loads(line.strip())
 
 
-def _indexed(templates: Mapping[str, str]) -> dict[str, tuple[Pattern, ...]]:
+def _indexed(templates: Mapping[str, str]) -> dict[str, list[Pattern]]:
     """The patterns by the rarest word that is in every message of theirs; by "" where there is none."""
     words = {key: _certain_words(key) for key in templates}
     often = Counter(word for found in words.values() for word in found)
     index: dict[str, list[Pattern]] = {}
     for key, said in templates.items():
         rarest = min(words[key], key=lambda word: (often[word], word), default="")
-        index.setdefault(rarest, []).append(_pattern(key, said))
-    return {word: tuple(found) for word, found in index.items()}
+        index.setdefault(rarest, []).append(Pattern(key, said))
+    return index
 
 
 def _certain_words(key: str) -> set[str]:
@@ -171,10 +188,3 @@ def _certain_words(key: str) -> set[str]:
     found.update(w[0] for w in _WORD.finditer(edges[0]) if w.end() < len(edges[0]))
     found.update(w[0] for w in _WORD.finditer(edges[-1]) if w.start() > 0)
     return found
-
-
-def _pattern(key: str, said: str) -> Pattern:
-    parts = [part.replace("{{", "{").replace("}}", "}") for part in _HOLE.split(key)]
-    short = not parts[0] and sum(map(str.isalpha, "".join(parts))) < _FEW_LETTERS
-    expression = (_ONE_WORD if short else "(.*?)").join(map(re.escape, parts))
-    return Pattern(re.compile(expression, re.DOTALL), said, sum(map(len, parts)))
