@@ -104,8 +104,10 @@ def _exactly(text: str) -> str:
 
 
 def _extra(text: str) -> str:
-    word, colon, value = text.partition(": ")
-    return console.say(f"{word}: {{}}", value) if colon else console.say(word)
+    word, _, value = text.partition(": ")
+    if word == "default":
+        return console.say("default: {}", value)
+    return console.say("required") if text == "required" else text
 
 
 def _filled(text: str, width: int) -> list[str]:

@@ -18,13 +18,13 @@ RENDERERS = "render"
 """The file with what renderers say: templates such as `{}: {}`, which every message would match."""
 
 _CODED = re.compile(r"(ATF\d{3}) (.*)", re.DOTALL)
-_FEW_LETTERS = 12
+_FEW_LETTERS = 9
 _ONE_WORD = r"""(\S+|'[^']*'|"[^"]*")"""
 """What a value may be where a template is little more than its values, as `{} is {}`: not any sentence matches that."""
 
 _HOLE = re.compile(r"\{\}")
 _WORD = re.compile(r"[A-Za-z]+")
-_DEEPEST = 6
+_DEEPEST = 12
 """Messages within messages that are translated; no message of atcfuse is nested as deep."""
 
 
@@ -80,11 +80,12 @@ class Catalog:
             return self.advice[message]
         words = {"", *_WORD.findall(message)}
         found = [p for word in words for p in self.patterns.get(word, ())]
-        for pattern in sorted(found, key=lambda p: -p.weight):
-            match = pattern.matches.fullmatch(message)
-            if match is not None:
-                return pattern.said.format(*(_Value(text, self, depth) for text in match.groups()))
-        return self._in_parts(message, depth)
+        matches = [(p, match.groups()) for p in found if (match := p.matches.fullmatch(message)) is not None]
+        if not matches:
+            return self._in_parts(message, depth)
+        # Of several templates that which leaves least to a single value: `{} to {} µs by {}` and not `{} launches`.
+        best, values = min(matches, key=lambda found: (max(map(len, found[1])), -found[0].weight))
+        return best.said.format(*(_Value(text, self, depth) for text in values))
 
     def _in_parts(self, message: str, depth: int) -> str | None:
         """A message behind a code or a name, `name: message`, or several of them one after the other."""
@@ -92,12 +93,12 @@ class Catalog:
         if coded is not None:
             reason = self._told(coded[2], depth + 1)
             return None if reason is None else f"{coded[1]} {reason}"
-        parts = message.split("; ")
-        if len(parts) > 1 and any(self._told(part, depth + 1) for part in parts):
-            return "；".join(self._told(part, depth + 1) or part for part in parts)
-        head, colon, tail = message.partition(": ")
-        told = self._told(tail, depth + 1) if colon else None
-        return None if told is None else f"{self._told(head, depth + 1) or head}：{told}"
+        for joint, said in (("; ", "；"), (": ", "：")):
+            head, found, tail = message.partition(joint)
+            before, behind = (self._told(part, depth + 1) if found else None for part in (head, tail))
+            if behind is not None or (before is not None and joint == "; "):
+                return f"{before or head}{said}{behind or tail}"
+        return None
 
 
 class _Value(str):

@@ -42,6 +42,7 @@ _IN_FILES = {
     "cli/app.py": r"^atcfuse \{\}\n$",
     "elementwise/expression.py": r"^columns \{\}$|^out \{\}$",
     "files.py": r"^not a path inside",
+    "verify/files.py": r"^Object arrays$",
 }
 """Literals that become parts of files that atcfuse writes, or of errors of its programmers."""
 
@@ -188,11 +189,15 @@ def _helps(tree: ast.Module, name: str) -> Iterator[str]:
 
 
 def _data() -> Iterator[tuple[str, str]]:
-    """What rule and kernel files say."""
+    """What rule, kernel and SoC files say."""
     for path in sorted([*data_folder("rules").rglob("*.yaml"), *data_folder("kernels").rglob("kernel.yaml")]):
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             for text in _said(document or {}):
                 yield _escaped(" ".join(text.split())), path.parent.name + "/" + path.name
+    for path in sorted((PACKAGE / "soc").glob("Ascend*.yaml")):
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        yield _escaped(document["summary"]), "soc.yaml"
+        yield from ((_escaped(figure["why"]), "soc.yaml") for figure in document["figures"].values() if "why" in figure)
 
 
 def _said(document: dict[str, Any]) -> Iterator[str]:
