@@ -17,6 +17,7 @@ from atcfuse.estimate import build_name, planned_chip
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.store import load, write
+from atcfuse.lang import LANGUAGES
 from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
 from atcfuse.paths import exists, is_folder
 from atcfuse.project import render_project
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 Progress = Callable[[Path, int, int], None]
 """Called while weights are copied: the file, bytes done, bytes in all."""
 
-_FORMS = {".json": to_json, ".md": to_markdown, ".html": to_html}
-"""How a report is written, by the ending of the file."""
+_FORMS = (".json", ".md", ".html")
+"""How a report is written: the endings of its files."""
 
 UNVERIFIABLE = frozenset({"ATF504", "ATF505"})
 """Codes of a verification that could not run at all, which says nothing against the fusion."""
@@ -150,6 +151,7 @@ def optimize_file(
     dry_run: bool = False,
     progress: Progress | None = None,
     shared: SharedKernels | None = None,
+    lang: str = LANGUAGES[0],
 ) -> FileResult:
     """Fuses a model file into another, report and operator project beside it; all of it appears, or nothing does.
 
@@ -157,10 +159,12 @@ def optimize_file(
     to `kernels_folder(out)` unless it would be empty. With `verify` both models are run and compared, with `baseline`
     the report is held against an older one (`max_regression` is a percentage): where either fails, `failed` is true and
     no model is written, after a missed gate the reports alone. With `shared` the kernels go into that project instead,
-    which the caller writes. Raises AtcfuseError and UsageError.
+    which the caller writes. `lang` is the language of the report for people; the JSON file is the same in any. Raises
+    AtcfuseError and UsageError.
     """
+    settings = report, verify, baseline, max_regression, dry_run, progress, shared, lang
     with kernel_cache(None if options is None else options.kernel_cache):
-        return _optimize_file(path, out, options, report, verify, baseline, max_regression, dry_run, progress, shared)
+        return _optimize_file(path, out, options, *settings)
 
 
 def _optimize_file(
@@ -174,6 +178,7 @@ def _optimize_file(
     dry_run: bool,
     progress: Progress | None,
     shared: SharedKernels | None,
+    lang: str,
 ) -> FileResult:
     out = default_output(path) if out is None else out
     reports = report_files(out, report)
@@ -205,13 +210,13 @@ def _optimize_file(
         return FileResult(document, diagnostics, (), verification)
     if _errors(diagnostics):
         stale = [p.name for p in (out, *((folder,) if folder and shared is None else ())) if p.exists()]
-        return _only_reports(document, diagnostics, reports, transaction, verification, stale)
+        return _only_reports(document, diagnostics, reports, transaction, verification, stale, lang)
     if shared is not None:
         shared.add(project, tools)
     with transaction:
         fresh = tuple(write(found.model, transaction, out, source=path, progress=progress))
         document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in fresh)]
-        _stage_reports(transaction, reports, document)
+        _stage_reports(transaction, reports, document, lang)
         if folder is not None and shared is None:
             transaction.folder(folder, project.files, marker=MARKER, executable=EXECUTABLE)
     written = (out, *reports, *((folder,) if folder else ()))
@@ -329,6 +334,7 @@ def _only_reports(
     transaction: Transaction,
     verification: Verification | None,
     stale: Sequence[str],
+    lang: str,
 ) -> FileResult:
     """What a missed gate leaves behind: the reports, so that the regression can be looked at, and no model.
 
@@ -342,13 +348,15 @@ def _only_reports(
         notes=[f"{name} is of an earlier run" for name in stale],
     )
     with transaction:
-        _stage_reports(transaction, reports, document)
+        _stage_reports(transaction, reports, document, lang)
     return FileResult(document, (*diagnostics, said), tuple(reports), verification)
 
 
-def _stage_reports(transaction: Transaction, reports: Sequence[Path], document: Mapping[str, Any]) -> None:
+def _stage_reports(transaction: Transaction, reports: Sequence[Path], document: Mapping[str, Any], lang: str) -> None:
+    rendered = {".md": to_markdown, ".html": to_html}
     for target in reports:
-        _stage(transaction, target, _FORMS[target.suffix](document))
+        text = to_json(document) if target.suffix == ".json" else rendered[target.suffix](document, lang)
+        _stage(transaction, target, text)
 
 
 def _project(model: onnx.ModelProto, path: Path, tools: Toolbox) -> Project:

@@ -89,11 +89,12 @@ def _missing(nodes: Sequence[NodeKernel], soc: str) -> tuple[Diagnostic, ...]:
     refused = [n for n in nodes if n.refusal is not None]
     if not refused:
         return ()
-    count = "1 fused node has" if len(refused) == 1 else f"{len(refused)} fused nodes have"
+    one = f"1 fused node has no kernel on {soc}"
+    message = one if len(refused) == 1 else f"{len(refused)} fused nodes have no kernel on {soc}"
     notes = [f"{n.node} ({n.op}): {n.refusal}" for n in refused[:_SHOWN]]
     notes += [f"and {len(refused) - _SHOWN} more"] if len(refused) > _SHOWN else []
     hint = "optimize the original model for this chip and precision mode"
-    return (warning("ATF738", f"{count} no kernel on {soc}", hint=hint, notes=notes),)
+    return (warning("ATF738", message, hint=hint, notes=notes),)
 
 
 def node_kernels(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atcfuse.diagnostics import Diagnostic
+from atcfuse.lang import say, speaking
 
 if TYPE_CHECKING:
     from atcfuse.graph.atc_rules import Finding, ModelProto
@@ -61,17 +62,25 @@ def counts(diagnostics: list[Diagnostic]) -> dict[str, int]:
     return {"errors": found["error"], "warnings": found["warning"], "infos": found["info"]}
 
 
-def check_text(diagnostics: list[Diagnostic]) -> str:
+def check_text(diagnostics: list[Diagnostic], lang: str | None = None) -> str:
     """The diagnostics and a summary for a terminal."""
-    found = counts(diagnostics)
-    verdict = "ATC would refuse or misread this model" if found["errors"] else "nothing found that ATC would refuse"
-    parts = [
-        f"{number} {name if number == 1 else name + 's'}"
-        for name, number in (("error", found["errors"]), ("warning", found["warnings"]), ("note", found["infos"]))
-        if number
-    ]
-    summary = f"{verdict} ({', '.join(parts)})" if parts else verdict
-    return "\n".join([*(str(diagnostic) for diagnostic in diagnostics), summary]) + "\n"
+    with speaking(lang):
+        return "\n".join([*(str(diagnostic) for diagnostic in diagnostics), _summary(counts(diagnostics))]) + "\n"
+
+
+def _summary(found: dict[str, int]) -> str:
+    refused = say("ATC would refuse or misread this model"), say("nothing found that ATC would refuse")
+    verdict = refused[0] if found["errors"] else refused[1]
+    parts = (
+        _number(found["errors"], "{} error", "{} errors"),
+        _number(found["warnings"], "{} warning", "{} warnings"),
+        _number(found["infos"], "{} note", "{} notes"),
+    )
+    return say("{} ({})", verdict, say(", ").join(filter(None, parts))) if any(parts) else verdict
+
+
+def _number(number: int, one: str, many: str) -> str:
+    return say(one if number == 1 else many, number) if number else ""
 
 
 def check_json(model_name: str, diagnostics: list[Diagnostic]) -> str:

@@ -221,5 +221,5 @@ def _unused_sizes(sizes: Sizes, assumed: Mapping[str, int]) -> list[Diagnostic]:
 def _already_fused(before: account.Before) -> list[Diagnostic]:
     if not before.fused:
         return []
-    nodes = "fused node" if before.fused == 1 else "fused nodes"
-    return [info("ATF326", f"{before.fused} {nodes} came with the model and stay as they are")]
+    nodes = f"{before.fused} fused node{'' if before.fused == 1 else 's'}"
+    return [info("ATF326", f"{nodes} came with the model and stay as they are")]

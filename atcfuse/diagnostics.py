@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal
 
+from atcfuse.lang import LANGUAGES, say, tell
+
 Severity = Literal["error", "warning", "info"]
 
 
@@ -77,12 +79,12 @@ class Diagnostic:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """The diagnostic as it is shown on a terminal, first line first."""
+        """The diagnostic as it is shown on a terminal, first line first, in the language spoken."""
         where = f"{self.span}: " if self.span else ""
-        out = [f"{where}{self.severity}: {self.code}: {self.message}"]
-        out += [f"  note: {note}" for note in self.notes]
+        out = [f"{where}{say(self.severity)}: {self.code}: {tell(self.message)}"]
+        out += [f"  {say('note: {}', tell(note))}" for note in self.notes]
         if self.hint:
-            out.append(f"  help: {self.hint}")
+            out.append(f"  {say('help: {}', tell(self.hint))}")
         return out
 
     def as_dict(self) -> dict[str, object]:
@@ -135,9 +137,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f'did you mean "{near[0]}"?' if near else ""
 
 
-def code_page(code: str) -> str | None:
-    """The Markdown page of a code, or None where there is no such code."""
-    page = resources.files("atcfuse") / "codes" / f"{code}.md"
+def code_page(code: str, lang: str = LANGUAGES[0]) -> str | None:
+    """The Markdown page of a code in a language, or None where there is no such code."""
+    folder = resources.files("atcfuse") / "codes"
+    page = (folder if lang == LANGUAGES[0] else folder / lang) / f"{code}.md"
     return page.read_text(encoding="utf-8") if page.is_file() else None
 
 

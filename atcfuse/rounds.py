@@ -284,7 +284,9 @@ def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
     reason = f"{winner.match.rule.name} at {winner.match.anchor.name!r} takes some of the same nodes"
     if pricer is not None:
         mine, others = (pricer.cost(f).saved_us.high for f in (loser, winner))
-        reason += f" and saves up to {others:,.1f} µs, this one up to {mine:,.1f} µs"
+        saved = f"up to {others:,.1f} µs, this one up to {mine:,.1f} µs"
+        anchor = winner.match.anchor.name
+        reason = f"{winner.match.rule.name} at {anchor!r} takes some of the same nodes and saves {saved}"
     match, refusal = loser.match, Refusal("ATF320", reason)
     return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 

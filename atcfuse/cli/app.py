@@ -14,6 +14,7 @@ import click
 
 from atcfuse import __version__
 from atcfuse.cli import console
+from atcfuse.cli.helptext import SpokenContext, SpokenGroup
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, did_you_mean, error
 
 COMMANDS = ("optimize", "check", "explain", "verify", "diff", "report", "rules", "kernels", "switches", "restore")
@@ -22,7 +23,7 @@ TRACEBACK_VARIABLE = "ATCFUSE_TRACEBACK"
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 1
 
 
-class _Commands(click.Group):
+class _Commands(SpokenGroup):
     """Commands in the order of a session, each imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -32,6 +33,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"atcfuse.cli.{cmd_name}").command
+        command.context_class = SpokenContext
         return command
 
     def resolve_command(
@@ -55,7 +57,7 @@ def _version(context: click.Context, option: click.Parameter, wanted: bool) -> N
         try:
             found = version(library)
         except PackageNotFoundError:
-            found = "not installed"
+            found = console.say("not installed")
         console.out(f"  {library} {found}\n")
     context.exit()
 
@@ -66,6 +68,7 @@ def _version(context: click.Context, option: click.Parameter, wanted: bool) -> N
     epilog="Exit codes: 0 done, 1 failed or a gate not met, 2 wrong usage.",
 )
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show versions.")
+@console.lang_option
 def cli() -> None:
     """Fuse the subgraphs of an ONNX model that one Ascend kernel can run, just before ATC."""
 
@@ -79,6 +82,7 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line and gives its exit code. Only SystemExit of a signal handler passes through."""
     try:
+        console.settle_language(arguments, os.environ)
         code = cli.main(args=list(arguments), prog_name="atcfuse", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
@@ -89,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
         console.show([_usage(exc)])
         return 2
     except (click.Abort, KeyboardInterrupt):
-        console.note("interrupted; nothing was left half-written")
+        console.note(console.say("interrupted; nothing was left half-written"))
         return INTERRUPTED
     except BrokenPipeError:
         # What click does while a command runs. Python flushes stdout once more at exit: nobody is left to read it.

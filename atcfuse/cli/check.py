@@ -19,7 +19,7 @@ from atcfuse.cli import console
     show_default=True,
     help="sarif, junit and code-quality (GitLab) are for code review.",
 )
-@console.color_option
+@console.output_options
 def command(model: Path, style: str) -> int:
     """Tell what ATC would refuse or misread in MODEL. Exits with 1 where there is an error."""
     from atcfuse.check import check, check_json, check_text, counts
@@ -31,5 +31,5 @@ def command(model: Path, style: str) -> int:
     if style in in_place:
         console.out(in_place[style](model.name, findings.of_diagnostics(found)))
     else:
-        console.out(check_json(model.name, found) if style == "json" else check_text(found))
+        console.out(check_json(model.name, found) if style == "json" else check_text(found, console.language()))
     return 1 if counts(found)["errors"] else 0

@@ -1,17 +1,19 @@
-"""Printing: results to stdout, diagnostics and progress to stderr, colour where it is wanted."""
+"""Printing: results to stdout, diagnostics and progress to stderr, colour and language as they are wanted."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
-from atcfuse.diagnostics import Diagnostic
+from atcfuse import lang
+from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error
 
 Color = Literal["auto", "always", "never"]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -23,10 +25,11 @@ _COLORS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _WIDEST = 120
 _PIPED = 100
 _choice: Color = "auto"
+_language = lang.LANGUAGES[0]
 
 
-def color_option(command: Command) -> Command:
-    """Adds `--color auto|always|never`, which holds for both streams until the program ends."""
+def output_options(command: Command) -> Command:
+    """Adds `--color auto|always|never`, which holds for both streams until the program ends, and `--lang`."""
     option = click.option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),
@@ -36,7 +39,66 @@ def color_option(command: Command) -> Command:
         callback=_set_color,
         help="Colours in the text output.",
     )
+    return option(lang_option(command))
+
+
+def lang_option(command: Command) -> Command:
+    """Adds `--lang en|zh`, which holds until the program ends."""
+    option = click.option(
+        "--lang",
+        metavar="en|zh",
+        expose_value=False,
+        is_eager=True,
+        callback=_set_language,
+        help="Language of reports and messages.  [default: from LANG]",
+    )
     return option(command)
+
+
+def _set_language(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        speak(value, "--lang")
+
+
+def speak(value: str, origin: str) -> None:
+    """Settles the language of what is printed. Raises UsageError ATF149 for one that atcfuse does not speak."""
+    global _language
+    if value not in lang.LANGUAGES:
+        hint = did_you_mean(value, lang.LANGUAGES) or f"one of {', '.join(lang.LANGUAGES)}"
+        raise UsageError(error("ATF149", f"{origin} {value!r} is not a language of atcfuse", hint=hint))
+    _language = value
+
+
+def settle_language(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    """The language before the command line is read, for help and mistakes: of the last `--lang`, else of `environ`.
+
+    Raises UsageError for a wrong `ATCFUSE_LANG`; a wrong `--lang` is told when the command line is read.
+    """
+    speak(lang.LANGUAGES[0], "")
+    given = [right for left, right in pairwise(arguments) if left == "--lang"]
+    given += [argument.removeprefix("--lang=") for argument in arguments if argument.startswith("--lang=")]
+    known = [value for value in given if value in lang.LANGUAGES]
+    if known:
+        speak(known[-1], "--lang")
+    elif not given:
+        speak(lang.from_environment(environ), lang.VARIABLE)
+
+
+def language() -> str:
+    """The language of what is printed."""
+    return _language
+
+
+def say(template: str, *values: object) -> str:
+    """A template in the language of what is printed, see `atcfuse.lang.say`."""
+    with lang.speaking(_language):
+        return lang.say(template, *values)
+
+
+def tell(message: str) -> str:
+    """A finished message in the language of what is printed, see `atcfuse.lang.tell`."""
+    with lang.speaking(_language):
+        return lang.tell(message)
 
 
 def _set_color(ctx: click.Context, param: click.Parameter, value: Color) -> Color:
@@ -69,14 +131,10 @@ def note(text: str) -> None:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns to the left, as wide as their longest cell."""
-    from atcfuse.report.names import display_width, printable
+    from atcfuse.lang.width import aligned
+    from atcfuse.report.names import printable
 
-    cells = [tuple(printable(cell) for cell in row) for row in (head, *rows)]
-    widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
-    lines = (
-        "  ".join(cell + " " * (w - display_width(cell)) for cell, w in zip(row, widths, strict=True)) for row in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(aligned([tuple(printable(cell) for cell in row) for row in (head, *rows)]))
 
 
 def show(diagnostics: Iterable[Diagnostic], *, quiet: bool = False) -> None:
@@ -85,10 +143,11 @@ def show(diagnostics: Iterable[Diagnostic], *, quiet: bool = False) -> None:
     for diagnostic in diagnostics:
         if quiet and diagnostic.severity == "info":
             continue
-        first, *rest = diagnostic.lines()
+        with lang.speaking(_language):
+            first, *rest = diagnostic.lines()
+            severity = lang.say(diagnostic.severity)
         if painted:
-            severity = click.style(diagnostic.severity, fg=_COLORS[diagnostic.severity])
-            first = first.replace(diagnostic.severity, severity, 1)
+            first = first.replace(severity, click.style(severity, fg=_COLORS[diagnostic.severity]), 1)
         click.echo("\n".join([first, *rest]), err=True, color=True)
 
 
@@ -99,6 +158,6 @@ def copy_progress() -> Callable[[Path, int, int], None] | None:
 
     def shown(path: Path, done: int, total: int) -> None:
         percent = 100 * done // max(total, 1)
-        click.echo(f"\rcopying {path.name}: {percent}%", err=True, nl=done >= total)
+        click.echo(f"\r{say('copying {}: {}%', path.name, percent)}", err=True, nl=done >= total)
 
     return shown

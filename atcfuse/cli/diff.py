@@ -20,7 +20,7 @@ from atcfuse.diagnostics import UsageError, error
 @click.option("--max-regression", type=float, default=0.0, show_default=True, help="Percent that may be lost.")
 @click.option("--max-launches", type=click.IntRange(0), help="Exit with 1 where AFTER has more launches.")
 @click.option("--max-ddr-bytes", type=click.IntRange(0), help="Exit with 1 where AFTER moves more DDR bytes.")
-@console.color_option
+@console.output_options
 def command(
     before: Path,
     after: Path,
@@ -44,9 +44,10 @@ def command(
     if style == "json":
         console.out(diff_json(difference))
     elif style == "markdown":
-        console.out(diff_markdown(difference, max_regression))
+        console.out(diff_markdown(difference, max_regression, console.language()))
     else:
-        console.out(diff_text(difference, console.width(), console.colored(sys.stdout)))
+        page = console.width(), console.colored(sys.stdout)
+        console.out(diff_text(difference, *page, lang=console.language()))
     found = over_budget(new, {"launches_after": max_launches, "ddr_bytes_after": max_ddr_bytes})
     if fail_on is not None:
         found += gate(new, old, max_regression)

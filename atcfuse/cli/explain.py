@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
 @click.option("--no-kernels", is_flag=True, help="As optimize --no-kernels: fuse also what has no kernel or loses.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@console.color_option
+@console.output_options
 def command(subject: str, node: str | None, rule: str | None, style: str, **given: Any) -> int:
     """Tell why each subgraph of MODEL that a rule could begin at was kept, or print the page of the code ATFnnn."""
     if re.fullmatch(r"(?i)ATF\d+", subject):
@@ -45,15 +45,16 @@ def command(subject: str, node: str | None, rule: str | None, style: str, **give
         console.out(to_json(document))
     else:
         render = describe.kept_text if node is None else describe.node_text
-        console.out(render(document, console.width(), console.colored(sys.stdout)))
+        console.out(render(document, console.width(), console.colored(sys.stdout), console.language()))
         if rule is not None and node is None and not document["fusions"] and not document["kept"]:
             found = beginnings(tools.book.rules[0], tools.book)
-            console.out(f"  nowhere in this model is what {rule} begins at{f': {found}' if found else ''}")
+            nowhere = console.say("nowhere in this model is what {} begins at", rule)
+            console.out(f"  {console.say('{}: {}', nowhere, found) if found else nowhere}")
     return 0
 
 
 def _page(code: str) -> str:
-    page = code_page(code)
+    page = code_page(code, console.language())
     if page is None:
         hint = (
             did_you_mean(code, all_codes()) or f"codes begin with ATF and have three digits, such as {all_codes()[0]}"

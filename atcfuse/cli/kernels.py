@@ -9,6 +9,7 @@ import click
 
 from atcfuse.cli import console
 from atcfuse.cli.chip import chip_options, settled_chip
+from atcfuse.cli.helptext import SpokenGroup
 from atcfuse.diagnostics import AtcfuseError, UsageError, did_you_mean, error
 
 if TYPE_CHECKING:
@@ -19,27 +20,31 @@ if TYPE_CHECKING:
     from atcfuse.verify.kernels import KernelRuns
 
 
-@click.group("kernels", short_help="List, show, generate and run the kernels of fused operators.")
+@click.group("kernels", cls=SpokenGroup, short_help="List, show, generate and run the kernels of fused operators.")
 def command() -> None:
     """The fused operators and the kernels that make them."""
 
 
 @command.command("list")
+@console.lang_option
 def list_kernels() -> int:
     """List every kernel: its operator, the chips and element types that it takes, and what has checked it."""
     from atcfuse.codegen import support_of
 
     rows = [
-        (spec.name, spec.op, ", ".join(f"{soc}*" for soc in s.socs), ", ".join(s.elements), s.status)
+        (spec.name, spec.op, ", ".join(f"{soc}*" for soc in s.socs), ", ".join(s.elements), console.tell(s.status))
         for spec in _specs().values()
         for s in support_of(spec)
     ]
-    console.out(console.table(("kernel", "operator", "chips", "element types", "status"), rows))
+    say = console.say
+    head = (say("kernel"), say("operator"), say("chips"), say("element types"), say("status"))
+    console.out(console.table(head, rows))
     return 0
 
 
 @command.command("show")
 @click.argument("name")
+@console.lang_option
 def show_kernel(name: str) -> int:
     """Show the declaration of the kernel NAME (or of the operator NAME), and where it lies."""
     specs = _specs()
@@ -57,6 +62,7 @@ def show_kernel(name: str) -> int:
 @click.argument("model", type=console.FILE)
 @click.option("-o", "--output", type=console.FILE, metavar="DIR", help="The project.  [default: MODEL.kernels]")
 @chip_options
+@console.lang_option
 def generate(model: Path, output: Path | None, **chip: Any) -> int:
     """Write the operator project for the fused nodes of MODEL, which `atcfuse optimize` has written.
 
@@ -90,7 +96,7 @@ def generate(model: Path, output: Path | None, **chip: Any) -> int:
 @click.option("--node", metavar="NAME", help="Only the fused node of this name.")
 @chip_options
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@console.color_option
+@console.output_options
 def run(model: Path, inputs: Path | None, node: str | None, style: str, **chip: Any) -> int:
     """Run the kernel of every fused node of MODEL in the twin and compare it with onnxruntime.
 
@@ -103,7 +109,7 @@ def run(model: Path, inputs: Path | None, node: str | None, style: str, **chip: 
 
     found = run_in_twin(model, inputs, node=node, options=settled_chip(chip, model))
     console.show(found.diagnostics)
-    console.out(to_json(kernels_dict(found)) if style == "json" else kernels_text(found))
+    console.out(to_json(kernels_dict(found)) if style == "json" else kernels_text(found, console.language()))
     return 0 if found.ok else 1
 
 

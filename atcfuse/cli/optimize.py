@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="One line, and no diagnostics but warnings and errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Also every fusion and every kept subgraph in full.")
-@console.color_option
+@console.output_options
 def command(models: tuple[Path, ...], **given: Any) -> int:
     """Fuse MODEL and write the optimized model, ready for ATC, with a report of what fused and what did not.
 
@@ -63,6 +63,7 @@ def command(models: tuple[Path, ...], **given: Any) -> int:
         max_regression=given["max_regression"] or 0.0,
         dry_run=given["dry_run"],
         progress=console.copy_progress(),
+        lang=console.language(),
     )
     console.show(result.diagnostics, quiet=given["quiet"])
     _print(result, given)
@@ -79,7 +80,7 @@ def _many(models: tuple[Path, ...], given: dict[str, Any]) -> int:
 
     def done(path: Path, result: FileResult | AtcfuseError) -> None:
         if isinstance(result, AtcfuseError):
-            console.note(f"{path}: failed")
+            console.note(console.say("{}: failed", path))
             console.show(result.diagnostics)
             return
         console.show(result.diagnostics, quiet=given["quiet"])
@@ -96,13 +97,14 @@ def _many(models: tuple[Path, ...], given: dict[str, Any]) -> int:
         verify=given["verify"],
         dry_run=given["dry_run"],
         progress=console.copy_progress(),
+        lang=console.language(),
         **(_of_one(given) if len(models) == 1 else {}),
     )
     if given["style"] == "json":
         many: Any = reports
         console.out(to_json(many if len(models) > 1 else many[0]) if reports else "[]")
     elif found.kernels is not None and not given["quiet"]:
-        console.out(f"operator project of all models: {found.kernels}")
+        console.out(console.say("operator project of all models: {}", found.kernels))
     return 1 if found.failed else 0
 
 
@@ -151,15 +153,15 @@ def _print(result: FileResult, given: dict[str, Any]) -> None:
     if result.verification is not None and not given["quiet"]:
         from atcfuse.verify import verification_text
 
-        console.note(verification_text(result.verification))
+        console.note(verification_text(result.verification, console.language()))
     if given["style"] == "json":
         console.out(to_json(result.report))
     elif given["quiet"]:
-        console.out(to_line(result.report))
+        console.out(to_line(result.report, console.language()))
     else:
         # The diagnostics are on stderr already.
         shown = {**result.report, "diagnostics": []}
-        page = console.width(), console.colored(sys.stdout)
+        page = console.width(), console.colored(sys.stdout), console.language()
         console.out(to_text(shown, *page))
         if given["verbose"]:
             console.out(describe.full_text(shown, *page))

@@ -17,7 +17,7 @@ FORMATS = ("text", "markdown", "html", "sarif", "junit", "code-quality", "fusion
 @click.command("report", short_help="Show a report file in another form.")
 @click.argument("report", type=console.FILE)
 @click.option("--format", "style", type=click.Choice(FORMATS), default="text", show_default=True)
-@console.color_option
+@console.output_options
 def command(report: Path, style: str) -> int:
     """Show REPORT, a .report.json file, for people, for code review (SARIF, JUnit, GitLab) or as ATC counts passes."""
     from atcfuse.report import read_report
@@ -34,10 +34,11 @@ def _form(style: str) -> Callable[[Mapping[str, Any]], str]:
     in_place = {"sarif": findings.sarif, "junit": findings.junit, "code-quality": findings.code_quality}
     if style in in_place:
         return lambda document: in_place[style](document["model"]["name"] or "model.onnx", findings.of_report(document))
+    language = console.language()
     forms: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "text": lambda document: to_text(document, console.width(), console.colored(sys.stdout)),
-        "markdown": to_markdown,
-        "html": to_html,
+        "text": lambda document: to_text(document, console.width(), console.colored(sys.stdout), language),
+        "markdown": lambda document: to_markdown(document, language),
+        "html": lambda document: to_html(document, language),
         "fusion-result": to_fusion_result,
     }
     return forms[style]

@@ -13,7 +13,7 @@ from atcfuse.cli import console
 @click.argument("optimized", type=console.FILE)
 @click.option("-o", "--output", type=console.FILE, required=True, metavar="OUT.onnx", help="The restored model.")
 @click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
-@console.color_option
+@console.output_options
 def command(optimized: Path, output: Path, quiet: bool) -> int:
     """Write OPTIMIZED with every fused node replaced by the standard operators that give it its meaning."""
     from atcfuse.restore import restore_file
@@ -22,5 +22,7 @@ def command(optimized: Path, output: Path, quiet: bool) -> int:
     console.show(restored.diagnostics, quiet=quiet)
     if not quiet:
         count = len(restored.nodes)
-        console.out(f"{output.name}: {count} fused node{'' if count == 1 else 's'} replaced by standard operators")
+        one = "{}: {} fused node replaced by standard operators"
+        many = "{}: {} fused nodes replaced by standard operators"
+        console.out(console.say(one if count == 1 else many, output.name, count))
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from atcfuse.cli import console
+from atcfuse.cli.helptext import SpokenGroup
 from atcfuse.diagnostics import Diagnostic, Span, UsageError, did_you_mean, error, info
 from atcfuse.paths import exists
 
@@ -21,28 +22,32 @@ if TYPE_CHECKING:
 _FOLDERS = click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
 
 
-@click.group("rules", short_help="List, show, check and test rules.")
+@click.group("rules", cls=SpokenGroup, short_help="List, show, check and test rules.")
 def command() -> None:
     """The fusions, one YAML file each."""
 
 
 @command.command("list")
 @_FOLDERS
+@console.lang_option
 def list_rules(rules: tuple[Path, ...]) -> int:
     """List every rule with its switch, level, kernel and summary; then those that describe ATC's own passes."""
     book = _book(rules)
-    rows = [(rule.name, rule.switch, rule.level, _maker(rule), rule.summary) for rule in book.rules]
-    console.out(console.table(("rule", "switch", "level", "kernel", "summary"), rows))
-    described = [(r.name, r.switch, ",".join(r.atc.chips), r.atc.operator, r.summary) for r in book.atc if r.atc]
+    say, tell = console.say, console.tell
+    rows = [(rule.name, rule.switch, rule.level, _maker(rule), tell(rule.summary)) for rule in book.rules]
+    console.out(console.table((say("rule"), say("switch"), say("level"), say("kernel"), say("summary")), rows))
+    described = [(r.name, r.switch, ",".join(r.atc.chips), r.atc.operator, tell(r.summary)) for r in book.atc if r.atc]
     if described:
         console.out("")
-        console.out(console.table(("pass of ATC, never applied", "switch", "chips", "makes", "summary"), described))
+        head = (say("pass of ATC, never applied"), say("switch"), say("chips"), say("makes"), say("summary"))
+        console.out(console.table(head, described))
     return 0
 
 
 @command.command("show")
 @click.argument("name")
 @_FOLDERS
+@console.lang_option
 def show_rule(name: str, rules: tuple[Path, ...]) -> int:
     """Show the file of the rule NAME as it is, and where it lies; or the fragment NAME out of its file."""
     book = _book(rules)
@@ -69,6 +74,7 @@ def _document(text: str, line: int) -> str:
 
 @command.command("check")
 @_FOLDERS
+@console.lang_option
 def check_rules(rules: tuple[Path, ...]) -> int:
     """Load all rules and report every mistake. Exits with 1 where there is one."""
     from atcfuse.graph.atc_ops import registered_operators
@@ -86,14 +92,15 @@ def check_rules(rules: tuple[Path, ...]) -> int:
         return 1
     book = _book(rules)
     console.show([_draft(rule) for rule in book.rules if rule.draft])
-    passes = f"{len(book.atc)} rules about ATC's passes"
-    console.out(f"{len(book.rules)} rules, {passes} and {len(book.fragments)} fragments, no mistakes")
+    said = "{} rules, {} rules about ATC's passes and {} fragments, no mistakes"
+    console.out(console.say(said, len(book.rules), len(book.atc), len(book.fragments)))
     return 0
 
 
 @command.command("test")
 @click.argument("names", nargs=-1)
 @_FOLDERS
+@console.lang_option
 def test_rules(names: tuple[str, ...], rules: tuple[Path, ...]) -> int:
     """Run the examples of the rules NAMES, of all where none is named. Exits with 1 where one fails."""
     from atcfuse.kernel import load_kernels
@@ -106,9 +113,12 @@ def test_rules(names: tuple[str, ...], rules: tuple[Path, ...]) -> int:
     results = run_examples(book, load_kernels(data_folder("kernels")), names or None)
     for result in results:
         if not result.ok:
-            console.out(f"FAILED {result.rule}: {result.title}\n  {result.message}")
+            console.out(console.say("FAILED {}: {}\n  {}", result.rule, result.title, console.tell(result.message)))
     failed = sum(not result.ok for result in results)
-    console.out(f"{len(results)} examples, {failed} failed" if failed else f"{len(results)} examples, all right")
+    if failed:
+        console.out(console.say("{} examples, {} failed", len(results), failed))
+    else:
+        console.out(console.say("{} examples, all right", len(results)))
     return 1 if failed else 0
 
 
@@ -119,6 +129,7 @@ def test_rules(names: tuple[str, ...], rules: tuple[Path, ...]) -> int:
 @click.option("-o", "--output", type=console.FILE, metavar="FILE|DIR", help="The rule file.  [default: NAME.yaml]")
 @click.option("--kernel", metavar="KERNEL", help="A kernel to describe in the draft.")
 @_FOLDERS
+@console.lang_option
 def new_rule(
     name: str, model: Path, nodes: str, output: Path | None, kernel: str | None, rules: tuple[Path, ...]
 ) -> int:
@@ -145,8 +156,8 @@ def new_rule(
         stream = transaction.stage(target, parents=True)
         stream.write_text(skeleton.text, encoding="utf-8")
     console.show(skeleton.diagnostics)
-    places = "1 place" if skeleton.places == 1 else f"{skeleton.places} places"
-    console.out(f"{target}: a draft that matches {places} in {model.name}")
+    one, many = "{}: a draft that matches {} place in {}", "{}: a draft that matches {} places in {}"
+    console.out(console.say(one if skeleton.places == 1 else many, target, skeleton.places, model.name))
     return 0
 
 
@@ -174,7 +185,7 @@ def _draft(rule: Rule) -> Diagnostic:
 
 
 def _maker(rule: Rule) -> str:
-    return rule.kernel or ("(draft)" if rule.draft else "(standard operators)")
+    return rule.kernel or (console.say("(draft)") if rule.draft else console.say("(standard operators)"))
 
 
 def _book(folders: Sequence[Path]) -> RuleBook:

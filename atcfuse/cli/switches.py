@@ -15,7 +15,7 @@ from atcfuse.cli import console
 @click.option("--for-atc", type=console.FILE, metavar="OUT.json", help="Write the strict JSON that ATC accepts.")
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@console.color_option
+@console.output_options
 def command(file: Path, for_atc: Path | None, rules: tuple[Path, ...], style: str) -> int:
     """Show the state of every fusion that FILE decides on: atcfuse's own first, then ATC's."""
     from atcfuse.compiler import toolbox
@@ -32,5 +32,7 @@ def command(file: Path, for_atc: Path | None, rules: tuple[Path, ...], style: st
     if style == "json":
         console.out(json.dumps([state._asdict() for state in states], indent=2, sort_keys=True))
     else:
-        console.out(console.table(("fusion", "kind", "state", "why"), states))
+        say = console.say
+        rows = [(s.name, s.kind, say(s.state), console.tell(s.why)) for s in states]
+        console.out(console.table((say("fusion"), say("kind"), say("state"), say("why")), rows))
     return 0

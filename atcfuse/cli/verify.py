@@ -21,7 +21,7 @@ from atcfuse.cli.kernels import run_in_twin
 @click.option("--kernels", is_flag=True, help="Also run every fused node by its kernel, as `kernels run` does.")
 @chip_options
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@console.color_option
+@console.output_options
 def command(
     original: Path,
     optimized: Path,
@@ -60,5 +60,6 @@ def command(
     if style == "json":
         console.out(to_json({**verification_dict(found), **({"kernels": kernels_dict(runs)} if runs else {})}))
     else:
-        console.out("\n".join([verification_text(found), *([kernels_text(runs)] if runs else [])]))
+        said = console.language()
+        console.out("\n".join([verification_text(found, said), *([kernels_text(runs, said)] if runs else [])]))
     return 0 if found.ok and (runs is None or runs.ok) else 1

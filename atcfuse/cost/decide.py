@@ -43,14 +43,17 @@ def decide(cost: FusionCost, device: Device, policy: Policy = DEFAULT_POLICY) ->
 def _impossible(cost: FusionCost, device: Device, policy: Policy) -> Iterator[Refusal]:
     kernel = cost.kernel
     if kernel.handover == "on_chip" and device.split:
-        said = "hands results from cube to vector unit on chip; on"
-        yield _refusal("ATF335", kernel, f"{said} {device.name} they meet only in global memory")
+        where = f"on {device.name} they meet only in global memory"
+        said = f"{kernel.kernel} hands results from cube to vector unit on chip; {where}"
+        yield Refusal("ATF335", said, kernel.kernel)
     if kernel.static_dims:
-        yield _refusal("ATF334", kernel, f"needs {', '.join(kernel.static_dims)} when the model is built")
+        said = f"{kernel.kernel} needs {', '.join(kernel.static_dims)} when the model is built"
+        yield Refusal("ATF334", said, kernel.kernel)
     unfused = {stage.op for stage in cost.before.fast}
     wanted = sorted(unfused & policy.keep_fp32)
     if wanted and not kernel.keeps_float32:
-        yield _refusal("ATF333", kernel, f"computes {', '.join(wanted)} in {kernel.dtype}, to be kept in float32")
+        said = f"{kernel.kernel} computes {', '.join(wanted)} in {kernel.dtype}, to be kept in float32"
+        yield Refusal("ATF333", said, kernel.kernel)
     yield from _too_full(kernel, device, policy)
 
 
@@ -60,8 +63,9 @@ def _too_full(kernel: KernelWork, device: Device, policy: Policy) -> Iterator[Re
         used, capacity = kernel.peak.get(memory, 0), getattr(device, memory)
         share = 1.0 if policy.forced else bound
         if used > capacity * share:
-            found = f"holds {used:,} of {capacity:,} bytes of {memory.upper()}, {used / capacity:.1%}"
-            yield _refusal("ATF331", kernel, f"{found}; the bound is {share:.0%}")
+            held = f"{used:,} of {capacity:,} bytes of {memory.upper()}"
+            said = f"{kernel.kernel} holds {held}, {used / capacity:.1%}; the bound is {share:.0%}"
+            yield Refusal("ATF331", said, kernel.kernel)
 
 
 def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[Refusal]:
@@ -69,17 +73,22 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
     calls = _operators(cost) if device.code == "operators" else kernel.api_calls
     for core, size in code_bytes(calls, device).items():
         if size > device.icache:
-            shown = " and ".join(f"{n} {name}" for name, n in sorted(calls.items()))
-            found = f"has about {size:,} bytes of code for a {core}: {shown} {device.code},"
+            shown = f"{' and '.join(f'{n} {name}' for name, n in sorted(calls.items()))} {device.code}"
             rates = f"assumed {device.cube_call_bytes:,} and {device.vector_call_bytes:,} bytes each"
-            yield _refusal("ATF332", kernel, f"{found} {rates}; the instruction cache has {device.icache:,}")
+            said = (
+                f"{kernel.kernel} has about {size:,} bytes of code for a {core}: {shown}, {rates}; "
+                f"the instruction cache has {device.icache:,}"
+            )
+            yield Refusal("ATF332", said, kernel.kernel)
     threshold = device.min_saving_us if policy.min_saving_us is None else policy.min_saving_us
     saved = cost.saved_us
     figures = f"{_us(saved.low)} to {_us(saved.high)} µs by {_launches(cost)} and {_ddr(cost)}"
     if saved.high < threshold:
-        yield _refusal("ATF330", kernel, f"saves {figures}; the threshold is {threshold:g} µs")
+        said = f"{kernel.kernel} saves {figures}; the threshold is {threshold:g} µs"
+        yield Refusal("ATF330", said, kernel.kernel)
     if kernel.cautious and saved.low < 0:
-        yield _refusal("ATF337", kernel, f"reads weights again and may lose: it saves {figures}")
+        said = f"{kernel.kernel} reads weights again and may lose: it saves {figures}"
+        yield Refusal("ATF337", said, kernel.kernel)
 
 
 def _operators(cost: FusionCost) -> dict[str, int]:
@@ -94,13 +103,10 @@ def _us(time: float) -> str:
 
 
 def _launches(cost: FusionCost) -> str:
-    more = f", {cost.conversions_saved} conversions" if cost.conversions_saved else ""
-    return f"{cost.launches_saved} launches{more}"
+    if not cost.conversions_saved:
+        return f"{cost.launches_saved} launches"
+    return f"{cost.launches_saved} launches, {cost.conversions_saved} conversions"
 
 
 def _ddr(cost: FusionCost) -> str:
     return f"{cost.ddr_bytes_saved:,} bytes of DDR traffic"
-
-
-def _refusal(code: str, kernel: KernelWork, text: str) -> Refusal:
-    return Refusal(code, f"{kernel.kernel} {text}", kernel.kernel)

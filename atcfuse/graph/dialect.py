@@ -150,9 +150,9 @@ def _repair_names(scopes: Iterable[Block]) -> list[Diagnostic]:
                 kept.add(name)
     names = _FreshNames(kept | inputs)
     return [
-        *_rename(shadowed, names, "ATF602", "named like a graph input", "renamed"),
-        *_rename(doubled, names, "ATF601", "with a name that another node has", "renamed"),
-        *_rename(unnamed, names, "ATF600", "without a name", "named"),
+        *_rename(shadowed, names, "ATF602"),
+        *_rename(doubled, names, "ATF601"),
+        *_rename(unnamed, names, "ATF600"),
     ]
 
 
@@ -179,13 +179,13 @@ class _FreshNames:
         return f"{base}_{k}"
 
 
-def _rename(nodes: list[NodeProto], names: _FreshNames, code: str, what: str, done: str) -> list[Diagnostic]:
+def _rename(nodes: list[NodeProto], names: _FreshNames, code: str) -> list[Diagnostic]:
     renamed = []
     for node in nodes:
         old = node.name
         node.name = names.make(old or node.op_type)
         renamed.append(f"{_shown(old or node.op_type)} is now {_shown(node.name)}")
-    return _counted(code, renamed, f"{_count(renamed, 'node')} {what} {_were(renamed)} {done}")
+    return _counted(code, renamed)
 
 
 def _repair_constants(scopes: Iterable[Block]) -> list[Diagnostic]:
@@ -197,8 +197,7 @@ def _repair_constants(scopes: Iterable[Block]) -> list[Diagnostic]:
                 name = node.attribute[0].name
                 if _spell_as_value(node.attribute[0]):
                     repaired.append(f"{_shown(node.name)} had {name}")
-    what = f"{_count(repaired, 'Constant node')} with another attribute than `value` {_were(repaired)} given it"
-    return _counted("ATF603", repaired, what)
+    return _counted("ATF603", repaired)
 
 
 def _spell_as_value(attribute: AttributeProto) -> bool:
@@ -242,16 +241,25 @@ def _shown(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:77]}...")
 
 
-def _counted(code: str, items: list[str], message: str) -> list[Diagnostic]:
+_REPAIRS = {
+    "ATF600": ("{} node without a name was named", "{} nodes without a name were named"),
+    "ATF601": (
+        "{} node with a name that another node has was renamed",
+        "{} nodes with a name that another node has were renamed",
+    ),
+    "ATF602": ("{} node named like a graph input was renamed", "{} nodes named like a graph input were renamed"),
+    "ATF603": (
+        "{} Constant node with another attribute than `value` was given it",
+        "{} Constant nodes with another attribute than `value` were given it",
+    ),
+}
+"""What each repair did, to one node and to any other number of them."""
+
+
+def _counted(code: str, items: list[str]) -> list[Diagnostic]:
+    """What a repair did to so many nodes, with the first of them as notes."""
     if not items:
         return []
+    message = _REPAIRS[code][len(items) != 1].format(len(items))
     more = [f"and {len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
     return [info(code, message, notes=[*items[:_SHOWN], *more])]
-
-
-def _count(items: list[str], noun: str) -> str:
-    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
-
-
-def _were(items: list[str]) -> str:
-    return "was" if len(items) == 1 else "were"

@@ -101,16 +101,17 @@ def padding_remarks(problem: AttentionProblem, columns: int) -> tuple[str, ...]:
     p = problem
     if p.queries == 1:
         return ()
-    rows, keys = round_up(p.queries, CUBE_UNIT), round_up(p.keys, CUBE_UNIT)
-    if (rows, keys) == (p.queries, p.keys):
+    rows, columned = round_up(p.queries, CUBE_UNIT), round_up(p.keys, CUBE_UNIT)
+    if (rows, columned) == (p.queries, p.keys):
         return ()
     lengths = dict.fromkeys(n for n in (p.queries, p.keys) if n % CUBE_UNIT)
-    extra = rows * keys / (p.queries * p.keys) - 1
+    extra = rows * columned / (p.queries * p.keys) - 1
     shown = " and ".join(f"{n:,}" for n in lengths)
     text = f"{shown} not a multiple of {CUBE_UNIT}: the cube computes {extra:.1%} more"
     last = p.keys % columns
     if p.keys > columns and 0 < last < CUBE_UNIT:
-        text += f", and every query tile visits one more tile of {columns} for {last} key{'s' if last > 1 else ''}"
+        keys = f"{last} key{'s' if last > 1 else ''}"
+        return (f"{text}, and every query tile visits one more tile of {columns} for {keys}",)
     return (text,)
 
 

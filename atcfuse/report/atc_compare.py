@@ -57,7 +57,7 @@ def atc_gate(difference: Mapping[str, Any]) -> list[Diagnostic]:
     found = []
     hint = "give ATC the model that atcfuse wrote, and the same switch file (`atcfuse switches F --for-atc OUT.json`)"
     for row in difference["passes"]:
-        took = f"{row['name']} took effect {plural(row['effect_times'], 'time')}"
+        took = f"{row['name']} took effect {plural(row['effect_times'], '{} time', '{} times')}"
         if row["verdict"] == "on_fused":
             message = f"{took}, {row['expected']} expected and {row['exported']} in the model as exported"
             found.append(error("ATF551", message, hint=hint))

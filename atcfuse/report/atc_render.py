@@ -64,10 +64,14 @@ def _title(difference: Mapping[str, Any]) -> str:
 
 def _head(difference: Mapping[str, Any]) -> str:
     if difference["before"] is None:
-        return f"{plural(len(difference['passes']), 'pass', 'passes')} changed" if difference["passes"] else NO_CHANGE
+        return (
+            f"{plural(len(difference['passes']), '{} pass', '{} passes')} changed"
+            if difference["passes"]
+            else NO_CHANGE
+        )
     effect = sum(row["effect_times"] > 0 for row in difference["passes"])
-    graphs = plural(difference["graphs"], "graph")
-    return f"{plural(effect, 'pass', 'passes')} took effect in {graphs}. {_NAMES_ONLY}."
+    graphs = plural(difference["graphs"], "{} graph", "{} graphs")
+    return f"{plural(effect, '{} pass', '{} passes')} took effect in {graphs}. {_NAMES_ONLY}."
 
 
 def _counted(row: Mapping[str, Any]) -> str:
@@ -77,7 +81,7 @@ def _counted(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{word} {old[key]:,} → {new[key]:,}" for word, key in parts if old[key] != new[key])
     text = f"took effect {row['effect_times']:,}×"
     if row["match_times"] != row["effect_times"]:
-        text += f" of {plural(row['match_times'], 'match', 'matches')}"
+        text += f" of {plural(row['match_times'], '{} match', '{} matches')}"
     if row["expected"] is None:
         return text
     text += f", expected {row['expected']:,}×"

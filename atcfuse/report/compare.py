@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from atcfuse.report.align import Alignment
 from atcfuse.report.document import Report
@@ -54,12 +54,15 @@ def is_empty(difference: Diff) -> bool:
 
 def caveats(before: Report, after: Report) -> list[str]:
     """Why figures of two reports do not compare like with like: another opset, other assumed dims, another chip."""
-    settings = {
-        "opset": (before["model"]["opset"], after["model"]["opset"]),
-        "assumed dims": (before["summary"]["assumed_dims"], after["summary"]["assumed_dims"]),
-        "soc": (before["soc"], after["soc"]),
-    }
-    return [f"{what}: {_setting(old)} → {_setting(new)}" for what, (old, new) in settings.items() if old != new]
+    opsets = [_setting(report["model"]["opset"]) for report in (before, after)]
+    dims = [_setting(report["summary"]["assumed_dims"]) for report in (before, after)]
+    chips = [_setting(report["soc"]) for report in (before, after)]
+    told = (
+        (opsets, f"opset: {opsets[0]} → {opsets[1]}"),
+        (dims, f"assumed dims: {dims[0]} → {dims[1]}"),
+        (chips, f"soc: {chips[0]} → {chips[1]}"),
+    )
+    return [text for (old, new), text in told if old != new]
 
 
 def _setting(value: object) -> str:
@@ -169,8 +172,9 @@ def _because(fusion: Entry, after: Report) -> dict[str, Any]:
     return {"because": reasons[0]} if reasons else {}
 
 
-def _taken(other: Entry, share: str) -> dict[str, Any]:
-    return {"code": "ATF320", "reason": f"{other['rule']} takes {share} of its nodes for {other['name']}"}
+def _taken(other: Entry, share: Literal["all", "some"]) -> dict[str, Any]:
+    reason = f"{other['rule']} takes {'all' if share == 'all' else 'some'} of its nodes for {other['name']}"
+    return {"code": "ATF320", "reason": reason}
 
 
 def _changed(before: Entry, after: Entry) -> dict[str, Any]:

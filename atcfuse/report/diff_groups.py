@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from atcfuse.lang import say, tell
 from atcfuse.report.compare import Diff
 from atcfuse.report.figures import count, exact_bytes, human_bytes, microseconds, percent
 from atcfuse.report.groups import Entry, template
@@ -68,7 +69,7 @@ def figure_rows(difference: Diff, exact: bool = False) -> list[list[str]]:
 
 def _figure_row(key: str, change: Entry, exact: bool) -> list[str]:
     before, after = change["before"], change["after"]
-    label = key.replace("_us_", "_").replace("_", " ").replace("ddr ", "DDR ")
+    label = say(key.replace("_us_", "_").replace("_", " ").replace("ddr ", "DDR "))
     if key.startswith("time_us"):
         return [label, microseconds(before), microseconds(after), ""]
     if not all(side is None or (isinstance(side, int) and not isinstance(side, bool)) for side in (before, after)):
@@ -83,8 +84,9 @@ def counted_fusions(fusions: Iterable[Entry]) -> list[Counted]:
     found: dict[tuple[str, str, str], tuple[list[str], str]] = {}
     for fusion in fusions:
         because = fusion.get("because") or {}
-        why = " ".join(filter(None, (because.get("code"), because.get("reason"))))
-        same = template({"reason": why, "anchor": fusion["name"]})
+        because = {**because, "reason": because.get("reason") or ""}
+        why = " ".join(filter(None, (because.get("code"), tell(because["reason"]))))
+        same = f"{because.get('code')} {template({**because, 'anchor': fusion['name']})}"
         found.setdefault((fusion["rule"], fusion["op"], same), ([], why))[0].append(fusion["name"])
     return [Counted(rule, op, names, why) for (rule, op, _), (names, why) in found.items()]
 
@@ -106,28 +108,29 @@ def _change(key: str, change: Entry) -> str:
 def _side(key: str, value: Any) -> str:
     if value is not None:
         return plain(value)
-    return "none" if "." in key or key in ("kernel", "op") else "not estimated"
+    return say("none") if "." in key or key in ("kernel", "op") else say("not estimated")
 
 
 def kept_lines(kept: Entry) -> list[KeptLine]:
     """Changes of reasons, equal ones folded: changed first, then new, then gone."""
     entries = [
-        ("~", pair["after"]["anchor"], f"{_reason(pair['before'])} → {_reason(pair['after'])}", pair["after"])
-        for pair in kept["changed"]
+        ("~", pair["after"]["anchor"], [pair["before"], pair["after"]], pair["after"]) for pair in kept["changed"]
     ]
-    entries += [("+", entry["anchor"], _reason(entry), entry) for entry in kept["new"]]
-    entries += [("-", entry["anchor"], _reason(entry), entry) for entry in kept["lost"]]
+    entries += [("+", entry["anchor"], [entry], entry) for entry in kept["new"]]
+    entries += [("-", entry["anchor"], [entry], entry) for entry in kept["lost"]]
     found: dict[tuple[str, str, str], tuple[str, list[str]]] = {}
-    for mark, anchor, text, entry in entries:
-        key = (mark, entry["rule"], template({"reason": text, "anchor": anchor}))
-        found.setdefault(key, (f"{entry['rule']}: {text}", []))[1].append(anchor)
+    for mark, anchor, told, entry in entries:
+        plain_text = " → ".join(f"{one['code']} {one['reason']}" for one in told)
+        key = (mark, entry["rule"], template({"reason": plain_text, "anchor": anchor}))
+        text = " → ".join(map(_reason, told))
+        found.setdefault(key, (say("{}: {}", entry["rule"], text), []))[1].append(anchor)
     return [KeptLine(mark, text, _where(anchors)) for (mark, _, _), (text, anchors) in found.items()]
 
 
 def _reason(entry: Entry) -> str:
-    return f"{entry['code']} {entry['reason']}"
+    return f"{entry['code']} {tell(entry['reason'])}"
 
 
 def _where(anchors: list[str]) -> str:
-    more = f" and {len(anchors) - 1:,} more" if len(anchors) > 1 else ""
-    return f"at {shorten(anchors[0], _NAME_COLUMNS)}{more}"
+    first = shorten(anchors[0], _NAME_COLUMNS)
+    return say("at {} and {} more", first, f"{len(anchors) - 1:,}") if len(anchors) > 1 else say("at {}", first)

@@ -6,22 +6,23 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
+from atcfuse.lang import say
+
 Figure: TypeAlias = int | None
 Time: TypeAlias = float | Sequence[float] | None
 
-NOT_ESTIMATED = "not estimated"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def count(number: Figure) -> str:
     """A number of things with thousands separated, `1,270`."""
-    return NOT_ESTIMATED if number is None else f"{number:,}"
+    return say("not estimated") if number is None else f"{number:,}"
 
 
 def human_bytes(number: Figure) -> str:
     """Bytes in the unit that leaves one to four digits before the point, `1.16 GiB`."""
     if number is None:
-        return NOT_ESTIMATED
+        return say("not estimated")
     size, unit = abs(number), 0
     while size >= 1024 ** (unit + 1) and unit + 1 < len(_UNITS):
         unit += 1
@@ -39,9 +40,13 @@ def exact_bytes(number: Figure) -> str:
 def microseconds(time: Time) -> str:
     """A time or a range of times in microseconds, `12.5 µs` or `12.5 to 15.0 µs`."""
     if time is None:
-        return NOT_ESTIMATED
-    ends = [time] if isinstance(time, (int, float)) else time
-    return f"{' to '.join(f'{end:,.1f}' for end in ends)} µs"
+        return say("not estimated")
+    return f"{interval([f'{end:,.1f}' for end in ([time] if isinstance(time, (int, float)) else time)])} µs"
+
+
+def interval(ends: Sequence[str]) -> str:
+    """One number, or the two ends of a range, `12.5 to 15.0`."""
+    return say("{} to {}", *ends) if len(ends) == 2 else ends[0]
 
 
 def percent(before: Figure, after: Figure) -> str:
@@ -54,7 +59,7 @@ def percent(before: Figure, after: Figure) -> str:
 def change(saved: Figure, shown: str) -> str:
     """What a saving, `shown` without its sign, does to the figure it is about: `-5` for 5 saved, `+5` for 5 more."""
     if saved is None:
-        return NOT_ESTIMATED
+        return say("not estimated")
     return shown if saved == 0 else f"{'-' if saved > 0 else '+'}{shown}"
 
 
@@ -85,6 +90,6 @@ def time_total(times: Iterable[Time]) -> Time:
     return [low, high]
 
 
-def plural(number: int, thing: str, things: str = "") -> str:
-    """`1 fusion`, `12 fusions`."""
-    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+def plural(number: int, one: str, many: str) -> str:
+    """A number of things, from a template for one of them and one for any other number: `1 fusion`, `12 fusions`."""
+    return say(one if number == 1 else many, f"{number:,}")

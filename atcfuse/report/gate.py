@@ -82,8 +82,9 @@ def _exceeds(before: int, after: int, allowed: float) -> bool:
 
 def _fewer(rule: str, change: Mapping[str, Any], difference: Diff) -> Diagnostic:
     lost = [f for f in difference["fusions"]["lost"] if f["rule"] == rule and "taken_over" not in f]
-    message = f"rule {shorten(rule, _NAME_COLUMNS)}: {plural(change['after'], 'fusion')}, the baseline has"
-    return error("ATF537", f"{message} {change['before']:,}", hint=_HINT, notes=_lost_notes(lost))
+    fused = plural(change["after"], "{} fusion", "{} fusions")
+    message = f"rule {shorten(rule, _NAME_COLUMNS)}: {fused}, the baseline has {change['before']:,}"
+    return error("ATF537", message, hint=_HINT, notes=_lost_notes(lost))
 
 
 def _lost_notes(lost: list[Mapping[str, Any]]) -> list[str]:

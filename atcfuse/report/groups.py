@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from atcfuse.lang import say, tell
 from atcfuse.report.document import Report
 from atcfuse.report.figures import Figure, Time, count, human_bytes, microseconds, percent, time_total, total
 from atcfuse.report.names import pairs
@@ -171,21 +172,32 @@ def _template_word(word: str, names: Collection[str]) -> str:
 
 def reason_of(group: KeptGroup) -> str:
     """The reason, marked as an example where the members name different things in it."""
-    return f"e.g. {group.first['reason']}" if group.varies else str(group.first["reason"])
+    reason = tell(str(group.first["reason"]))
+    return say("e.g. {}", reason) if group.varies else reason
 
 
 def plugin_source(plugin: Entry) -> str:
     """Which nodes a plugin is for: `OpType of domain, opset n`."""
-    opset = f", opset {plugin['opset']}" if plugin["opset"] is not None else ""
-    return f"{plugin['op_type']} of {plugin['domain'] or 'the empty domain'}{opset}"
+    source = say("{} of {}", plugin["op_type"], plugin["domain"] or say("the empty domain"))
+    return source if plugin["opset"] is None else say("{}, opset {}", source, plugin["opset"])
 
 
 def facts(report: Report) -> list[str]:
     """What was optimized and for what: opset, chip, dialect, version."""
     model = report["model"]
     known = [f"opset {model['opset']}" if model["opset"] is not None else ""]
-    known += [report["soc"] or "", f"dialect {report['dialect']}" if report["dialect"] else ""]
+    known += [report["soc"] or "", say("dialect {}", report["dialect"]) if report["dialect"] else ""]
     return [*filter(None, known), f"atcfuse {report['atcfuse']}"]
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Texts one after the other, with the comma of the language spoken."""
+    return say(", ").join(texts)
+
+
+def sentence(text: str) -> str:
+    """A text as a sentence of its own, with a capital letter and a full stop."""
+    return say("{}.", f"{text[0].upper()}{text[1:]}")
 
 
 def all_diagnostics(report: Report) -> list[Entry]:
@@ -197,8 +209,8 @@ def headline_table(report: Report, of_bytes: Callable[[Figure], str]) -> tuple[l
     """Head and rows of the headline table; three columns of figures where something is known of ATC's own passes."""
     rows = headline_rows(report, of_bytes)
     if not any(row.after_atc for row in rows):
-        return ["", "before", "after", "change"], [[r.label, r.before, r.after, r.change] for r in rows]
-    head = ["", "as exported", "after ATC", "after atcfuse + ATC", "change"]
+        return ["", say("before"), say("after"), say("change")], [[r.label, r.before, r.after, r.change] for r in rows]
+    head = ["", say("as exported"), say("after ATC"), say("after atcfuse + ATC"), say("change")]
     return head, [[r.label, r.before, r.after_atc or "-", r.after, r.change] for r in rows]
 
 
@@ -212,9 +224,10 @@ def columns_line(report: Report) -> str:
     if not knows_atc(report):
         return ""
     alone = count(report["summary"]["launches_after"])
-    return (
+    return say(
         "what ATC's own passes do is estimated; where that is told, the change is against ATC alone. "
-        f"What atcfuse hands over has {alone} launches, and ATC fuses among those"
+        "What atcfuse hands over has {} launches, and ATC fuses among those",
+        alone,
     )
 
 
@@ -222,23 +235,23 @@ def headline_rows(report: Report, of_bytes: Callable[[Figure], str]) -> list[Row
     """The figures of the headline table, bytes as `of_bytes` shows them; weights only where they are told."""
     summary = report["summary"]
     rows = [
-        _count_row(summary, "launches", "launches"),
-        _row(summary, "DDR bytes", "ddr_bytes", of_bytes),
+        _count_row(summary, say("launches"), "launches"),
+        _row(summary, say("DDR bytes"), "ddr_bytes", of_bytes),
         *_rows_where_known(summary, of_bytes),
         _time_row(summary),
     ]
     if summary.get("conversions_before") or summary.get("conversions_after"):
-        rows.append(_count_row(summary, "conversions by ATC", "conversions"))
+        rows.append(_count_row(summary, say("conversions by ATC"), "conversions"))
     if summary.get("weight_bytes_before") is not None or summary.get("weight_bytes_after") is not None:
-        rows.append(_row(summary, "weight bytes", "weight_bytes", of_bytes))
-    rows.append(_count_row(summary, "nodes", "nodes"))
-    rows.append(_count_row(summary, "of these views", "views"))
-    rows.append(_count_row(summary, "of these on the host", "host_nodes"))
+        rows.append(_row(summary, say("weight bytes"), "weight_bytes", of_bytes))
+    rows.append(_count_row(summary, say("nodes"), "nodes"))
+    rows.append(_count_row(summary, say("of these views"), "views"))
+    rows.append(_count_row(summary, say("of these on the host"), "host_nodes"))
     return rows
 
 
 def _rows_where_known(summary: Entry, of_bytes: Callable[[Figure], str]) -> list[Row]:
-    named = (("memory traffic", "gm_bytes"), ("of it past L2", "l2_miss_bytes"))
+    named = ((say("memory traffic"), "gm_bytes"), (say("of it past L2"), "l2_miss_bytes"))
     return [_row(summary, label, key, of_bytes) for label, key in named if summary.get(f"{key}_before") is not None]
 
 
@@ -246,10 +259,11 @@ def basis_line(report: Report) -> str:
     """What the figures rest on, in one sentence; "" for a report that does not say."""
     basis = report.get("basis") or {}
     if "time_us" not in basis:
-        return "launches and bytes are computed from graph and shapes" if basis else ""
-    return (
+        return say("launches and bytes are computed from graph and shapes") if basis else ""
+    return say(
         "launches, bytes and on-chip use are computed from graph, shapes and tilings; times and what passes L2 are "
-        f"estimated from the SoC file of {report['soc']}"
+        "estimated from the SoC file of {}",
+        report["soc"],
     )
 
 
@@ -262,41 +276,49 @@ def traffic(fusion: Entry) -> str:
         for key in ("gm_bytes", "l2_miss_bytes")
     )
     footprint = (fusion.get("kernel_bytes") or {}).get("workspace_footprint")
-    ring = f", workspace {human_bytes(footprint)}" if footprint else ""
-    more = fusion["gm_bytes_after"] > fusion["gm_bytes_before"]
-    why = "; more in all, as its cores meet in global memory, where it stays in L2" if more and footprint else ""
-    return f"memory traffic {moved}, of it past L2 {missed}{ring}{why}"
+    told = say("memory traffic {}, of it past L2 {}", moved, missed)
+    if not footprint:
+        return told
+    told = say("{}, workspace {}", told, human_bytes(footprint))
+    if fusion["gm_bytes_after"] <= fusion["gm_bytes_before"]:
+        return told
+    return say("{}; more in all, as its cores meet in global memory, where it stays in L2", told)
 
 
 def headline(report: Report) -> str:
     """The one sentence: launches and DDR bytes before and after; the change is against ATC alone where that is told."""
     summary = report["summary"]
     if knows_atc(report):
-        launches = _three_steps(summary, "launches", "launches", count, named=True)
-        return f"{launches}, {_three_steps(summary, 'ddr_bytes', 'DDR', human_bytes, named=False)}"
-    launches = _step(summary["launches_before"], summary["launches_after"], "launches", count)
-    return f"{launches}, {_step(summary['ddr_bytes_before'], summary['ddr_bytes_after'], 'DDR', human_bytes)}"
+        launches = _three_steps(summary, "launches", count)
+        steps = say("launches {} → {} with ATC → {} with atcfuse too{}", *launches)
+        return listed([steps, "DDR {} → {} → {}{}".format(*_three_steps(summary, "ddr_bytes", human_bytes))])
+    steps = say("launches {}", _step(summary["launches_before"], summary["launches_after"], count))
+    return listed([steps, f"DDR {_step(summary['ddr_bytes_before'], summary['ddr_bytes_after'], human_bytes)}"])
 
 
-def _three_steps(summary: Entry, key: str, what: str, shown: Callable[[Figure], str], named: bool) -> str:
+def _three_steps(summary: Entry, key: str, shown: Callable[[Figure], str]) -> tuple[str, ...]:
+    """A figure as exported, after ATC and after both, and the change in brackets."""
     before, atc, both = (summary.get(f"{key}_{side}") for side in ("before", "after_atc", "after_both"))
-    ratio = percent(atc, both)
-    alone, too = (" with ATC", " with atcfuse too") if named else ("", "")
-    return f"{what} {shown(before)} → {shown(atc)}{alone} → {shown(both)}{too}{f' ({ratio})' if ratio else ''}"
+    return shown(before), shown(atc), shown(both), _bracketed(percent(atc, both))
+
+
+def _bracketed(ratio: str) -> str:
+    return f" ({ratio})" if ratio else ""
 
 
 def _time_row(summary: Entry) -> Row:
     before, after, atc = (summary.get(f"time_us_{side}") for side in ("before", "after", "after_atc"))
     if atc is None:
-        return Row("time", microseconds(before), microseconds(after))
-    return Row("time", microseconds(before), microseconds(summary.get("time_us_after_both")), "", microseconds(atc))
+        return Row(say("time"), microseconds(before), microseconds(after))
+    return Row(
+        say("time"), microseconds(before), microseconds(summary.get("time_us_after_both")), "", microseconds(atc)
+    )
 
 
-def _step(before: Figure, after: Figure, what: str, shown: Callable[[Figure], str]) -> str:
+def _step(before: Figure, after: Figure, shown: Callable[[Figure], str]) -> str:
     if before is None and after is None:
-        return f"{what} {shown(None)}"
-    ratio = percent(before, after)
-    return f"{what} {shown(before)} → {shown(after)}{f' ({ratio})' if ratio else ''}"
+        return shown(None)
+    return f"{shown(before)} → {shown(after)}{_bracketed(percent(before, after))}"
 
 
 def _count_row(summary: Entry, label: str, key: str) -> Row:

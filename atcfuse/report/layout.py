@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from atcfuse.report.names import display_width, printable, wrap
+from atcfuse.lang import say
+from atcfuse.lang.width import display_width
+from atcfuse.report.names import printable, wrap
 
 MIN_WIDTH = 40
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
@@ -55,7 +57,7 @@ class Page:
         widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
         if 2 + sum(widths) + 2 * (len(widths) - 1) > self.width:
             for row in rows:
-                self.bullet(f"{row[0]}: {' → '.join(row[1:-1])} {row[-1]}".rstrip())
+                self.bullet(say("{}: {}", row[0], f"{' → '.join(row[1:-1])} {row[-1]}".rstrip()))
             return
         for row in cells:
             padded = [" " * (width - display_width(cell)) for width, cell in zip(widths, row, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from atcfuse.lang import say, speaking, tell
 from atcfuse.report.atc_passes import atc_passes, saved_texts
 from atcfuse.report.document import Report
 from atcfuse.report.figures import count, count_change, exact_bytes
@@ -19,9 +20,11 @@ from atcfuse.report.groups import (
     idle_rules,
     kept_groups,
     knows_atc,
+    listed,
     plugin_source,
     reason_of,
     rule_groups,
+    sentence,
 )
 from atcfuse.report.markup import code, codes, prose, section, span, table
 from atcfuse.report.names import UNNAMED, pairs
@@ -29,25 +32,27 @@ from atcfuse.report.names import UNNAMED, pairs
 _PLACES_SHOWN = 3
 
 
-def to_markdown(report: Report) -> str:
+def to_markdown(report: Report, lang: str | None = None) -> str:
     """The report as Markdown; whatever a model names is inert text in it."""
-    lines = [f"## {code(report['model']['name'] or UNNAMED)}: {headline(report)}", "", *_headline(report)]
-    lines += section("By rule", _by_rule(report))
-    lines += section("Fusions", _fusions(report))
-    lines += section("ATC's own passes, estimated", _atc(report))
-    lines += section("Kept", _kept(report))
-    lines += section("Plugins that ATC must find installed", _plugins(report))
-    lines += section("Assumptions", _assumptions(report))
-    lines += section("Switched off", _switches(report))
-    lines += section("Diagnostics", _diagnostics(report))
+    with speaking(lang):
+        title = say("{}: {}", code(report["model"]["name"] or UNNAMED), headline(report))
+        lines = [f"## {title}", "", *_headline(report)]
+        lines += section(say("By rule"), _by_rule(report))
+        lines += section(say("Fusions"), _fusions(report))
+        lines += section(say("ATC's own passes, estimated"), _atc(report))
+        lines += section(say("Kept"), _kept(report))
+        lines += section(say("Plugins that ATC must find installed"), _plugins(report))
+        lines += section(say("Assumptions"), _assumptions(report))
+        lines += section(say("Switched off"), _switches(report))
+        lines += section(say("Diagnostics"), _diagnostics(report))
     return "\n".join(lines) + "\n"
 
 
 def _headline(report: Report) -> list[str]:
     head, rows = headline_table(report, exact_bytes)
-    lines = [*table(head, rows, range(1, len(head))), "", ", ".join(prose(fact) for fact in facts(report))]
+    lines = [*table(head, rows, range(1, len(head))), "", listed(prose(fact) for fact in facts(report))]
     for said in filter(None, (columns_line(report), basis_line(report))):
-        lines += ["", prose(f"{said[0].upper()}{said[1:]}.")]
+        lines += ["", prose(sentence(said))]
     return lines
 
 
@@ -58,16 +63,19 @@ def _by_rule(report: Report) -> list[str]:
     idle = idle_rules(rules)
     for rule in (r for r in rules if r.rule not in idle):
         matched = "" if rule.matched is None else count(rule.matched)
-        saved = _saved(rule, atc) if rule.groups else [""] * len(_saved_head("", atc))
-        rows.append([code(rule.rule), prose(rule.switch), matched, count(rule.count), *saved])
-    head = ["rule", "switch", "matched", "fused", *_saved_head("", atc)]
+        saved = _saved(rule, atc) if rule.groups else [""] * len(_saved_head(atc))
+        rows.append([code(rule.rule), prose(say(rule.switch)), matched, count(rule.count), *saved])
+    head = [say("rule"), say("switch"), say("matched"), say("fused"), *_saved_head(atc)]
     lines = table(head, rows, range(2, len(head))) if rows else []
-    return [*lines, *([""] if lines else []), f"Nothing for {codes(idle)}."] if idle else lines
+    return [*lines, *([""] if lines else []), say("Nothing for {}.", codes(idle))] if idle else lines
 
 
-def _saved_head(each: str, atc: bool) -> list[str]:
-    head = [f"launches{each}", f"DDR{each}" if each else "DDR bytes", f"saves{each}" if each else "time saved"]
-    return [f"{title} ({side})" for side in ("against ATC", "as exported") for title in head] if atc else head
+def _saved_head(atc: bool, each: bool = False) -> list[str]:
+    head = [say("launches"), say("DDR bytes"), say("time saved")]
+    if each:
+        head = [say("launches each"), say("DDR each"), say("saves each")]
+    sides = (say("against ATC"), say("as exported"))
+    return [say("{} ({})", title, side) for side in sides for title in head] if atc else head
 
 
 def _saved(group: FusionGroup | RuleGroup, atc: bool) -> list[str]:
@@ -79,8 +87,9 @@ def _saved(group: FusionGroup | RuleGroup, atc: bool) -> list[str]:
 def _fusions(report: Report) -> list[str]:
     atc = knows_atc(report)
     rows = [_fusion(group, atc) for rule in rule_groups(report) for group in rule.groups]
-    head = ["fused operator", "×", "where", "replaces", *_saved_head(" each", atc), "how"]
-    return table(head, rows, (1, *range(3, len(head) - 1))) if rows else ["Nothing fused."]
+    about = [say("fused operator"), "×", say("where"), say("replaces")]
+    head = [*about, *_saved_head(atc, each=True), say("how")]
+    return table(head, rows, (1, *range(3, len(head) - 1))) if rows else [say("Nothing fused.")]
 
 
 def _fusion(group: FusionGroup, atc: bool) -> list[str]:
@@ -94,37 +103,40 @@ def _atc(report: Report) -> list[str]:
     if passes is None:
         return []
     rows = [_pass(one) for one in (*passes.acting, *passes.off)]
-    head = ["pass", "state", "makes", "×", "launches", "× after atcfuse", "launches after atcfuse", "from"]
+    head = [say("pass"), say("state"), say("makes"), "×", say("launches")]
+    head += [say("× after atcfuse"), say("launches after atcfuse"), say("from")]
     lines = table(head, rows, range(3, 7)) if rows else []
-    notes = [f"{code(one['name'])}: {prose(one['numerics'])}" for one in passes.acting if one["numerics"]]
-    notes += [f"Nothing for {codes(passes.idle)}."] if passes.idle else []
-    notes.append(prose(f"{passes.basis[0].upper()}{passes.basis[1:]}."))
+    notes = [say("{}: {}", code(p["name"]), prose(tell(p["numerics"]))) for p in passes.acting if p["numerics"]]
+    notes += [say("Nothing for {}.", codes(passes.idle))] if passes.idle else []
+    notes.append(prose(sentence(tell(passes.basis))))
     return [*lines, *(line for note in notes for line in ("", note))][0 if lines else 1 :]
 
 
 def _pass(one: Entry) -> list[str]:
     return [
         code(one["name"]),
-        prose(one["why"] or one["state"]),
+        prose(tell(one["why"]) or say(one["state"])),
         code(one["makes"]),
         count(one["times"]),
         count_change(one["launches_saved"]),
         count(one["times_after"]),
         count_change(one["launches_saved_after"]),
-        prose(one["source"]),
+        prose(tell(one["source"])),
     ]
 
 
 def _kept(report: Report) -> list[str]:
     rows = [_kept_row(group) for group in kept_groups(report["kept"])]
-    return table(["code", "×", "rule", "reason", "where", "what to do"], rows, (1,)) if rows else []
+    head = [say("code"), "×", say("rule"), say("reason"), say("where"), say("what to do")]
+    return table(head, rows, (1,)) if rows else []
 
 
 def _kept_row(group: KeptGroup) -> list[str]:
     anchors = group.anchors
     more = len(anchors) - _PLACES_SHOWN
-    where = codes(anchors[:_PLACES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-    hint = prose(group.first["hint"] or "")
+    where = codes(anchors[:_PLACES_SHOWN])
+    where = say("{} and {} more", where, f"{more:,}") if more > 0 else where
+    hint = prose(tell(group.first["hint"] or ""))
     return [
         prose(group.first["code"]),
         str(len(group.entries)),
@@ -136,29 +148,30 @@ def _kept_row(group: KeptGroup) -> list[str]:
 
 
 def _plugins(report: Report) -> list[str]:
-    return [f"- {code(plugin['key'])} for {prose(plugin_source(plugin))}" for plugin in report["plugins"]]
+    return [say("- {} for {}", code(p["key"]), prose(plugin_source(p))) for p in report["plugins"]]
 
 
 def _assumptions(report: Report) -> list[str]:
     dims = report["summary"]["assumed_dims"]
-    return [f"Figures hold for {codes(pairs(dims))}; set them with `--assume`."] if dims else []
+    return [say("Figures hold for {}; set them with `--assume`.", codes(pairs(dims)))] if dims else []
 
 
 def _switches(report: Report) -> list[str]:
     rows = [
-        [code(switch["name"]), prose(switch["kind"]), prose(switch["why"] or "")]
+        [code(switch["name"]), prose(switch["kind"]), prose(tell(switch["why"] or ""))]
         for switch in report["switches"]
         if switch["state"] == "off"
     ]
-    return table(["switch", "kind", "why"], rows) if rows else []
+    return table([say("switch"), say("kind"), say("why")], rows) if rows else []
 
 
 def _diagnostics(report: Report) -> list[str]:
     rows = [_diagnostic(entry) for entry in all_diagnostics(report)]
-    return table(["severity", "code", "where", "message", "notes"], rows) if rows else []
+    head = [say("severity"), say("code"), say("where"), say("message"), say("notes")]
+    return table(head, rows) if rows else []
 
 
 def _diagnostic(entry: Entry) -> list[str]:
     notes = filter(None, [*entry.get("notes", ()), entry.get("hint")])
-    texts = [entry["severity"], entry["code"], entry.get("span") or "", entry["message"]]
-    return [*map(prose, texts), "; ".join(map(prose, notes))]
+    texts = [say(entry["severity"]), entry["code"], entry.get("span") or "", tell(entry["message"])]
+    return [*map(prose, texts), say("; ").join(prose(tell(note)) for note in notes)]

@@ -13,6 +13,9 @@ PROSE_LIMIT = 400
 _SPAN = re.compile(r"`([^`\s][^`]*)`")
 _IN_SPAN = re.compile(r"[^`|<>&\\]+")
 _PLAIN = re.compile(r"[\w.,;()'\"%+=?…×→µ–—-]+:?|/")
+_CHINESE = re.compile("([\u2018-\u201d\u3001-\u3015\u4e00-\u9fff\uff01-\uff5e]+)")
+"""Characters and punctuation of Chinese text, none of which is markup."""
+
 _MARKUP = re.compile(r"(?i)www\.|^\W*_|_\W*$|__")
 
 
@@ -44,7 +47,13 @@ def prose(text: str, limit: int = PROSE_LIMIT) -> str:
 
 
 def _words(text: str) -> str:
-    return " ".join(_word(word) if word else "" for word in text.split(" "))
+    return " ".join(_parts(word) if word else "" for word in text.split(" "))
+
+
+def _parts(word: str) -> str:
+    """A word without spaces: Chinese as it is, what stands between it word by word."""
+    parts = _CHINESE.split(word)
+    return "".join(part if i % 2 or not part else _word(part) for i, part in enumerate(parts))
 
 
 def _word(word: str) -> str:

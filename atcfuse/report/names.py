@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 
+from atcfuse.lang.width import breakable, char_width, display_width
+
 UNNAMED = "(unnamed)"
-_WIDE = frozenset("WF")
 _TEXT_LIMIT = 600
 """Longest text that is laid out; a longer one loses its middle first, so that a 10 kB name fills no screens."""
 
@@ -17,15 +17,6 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def display_width(text: str) -> int:
-    """Columns on a terminal; East Asian wide characters take two, any other is counted as one."""
-    return len(text) if text.isascii() else sum(_columns(c) for c in text)
-
-
-def _columns(char: str) -> int:
-    return 2 if unicodedata.east_asian_width(char) in _WIDE else 1
 
 
 def shorten(text: str, limit: int) -> str:
@@ -43,26 +34,26 @@ def shorten(text: str, limit: int) -> str:
 def _head(text: str, columns: int) -> str:
     used = 0
     for i, char in enumerate(text):
-        used += _columns(char)
+        used += char_width(char)
         if used > columns:
             return text[:i]
     return text
 
 
 def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """Printable `text` broken at spaces into lines of at most `width` columns.
+    """Printable `text` broken at spaces, and between Chinese characters, into lines of at most `width` columns.
 
     `first` starts the first line and `rest` (as many spaces, where not given) the others. A word that fits no line
     loses its middle.
     """
     indent = " " * display_width(first) if rest is None else rest
     lines, line, empty = [], first, True
-    for word in shorten(text, _TEXT_LIMIT).split(" "):
-        if not empty and display_width(line) + 1 + display_width(word) > width:
+    for space, part in breakable(shorten(text, _TEXT_LIMIT)):
+        if not empty and display_width(line) + len(space) + display_width(part) > width:
             lines.append(line.rstrip())
             line, empty = indent, True
         room = width - display_width(line)
-        line += shorten(word, room) if empty else f" {word}"
+        line += shorten(part, room) if empty else f"{space}{part}"
         empty = False
     return [*lines, line.rstrip()]
 

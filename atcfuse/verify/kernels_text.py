@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from atcfuse.codegen.signature import BFLOAT16, FLOAT, FLOAT16
+from atcfuse.lang import say, speaking, tell
+from atcfuse.lang.width import aligned
 from atcfuse.tiling import capacity_of
 
 if TYPE_CHECKING:
@@ -13,25 +15,33 @@ if TYPE_CHECKING:
 
 ELEMENTS = {FLOAT: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16"}
 MEMORIES = ("ub", "l1", "l0a", "l0b", "l0c")
-HEADER = ("node", "kernel", "type", "set", "relative", "limit", "tensor B", "workspace B", "on chip", "")
 
 
-def kernels_text(found: KernelRuns) -> str:
+def kernels_text(found: KernelRuns, lang: str | None = None) -> str:
     """One line a run; "on chip" is the high-water mark of each memory in use, in percent of what there is."""
+    with speaking(lang):
+        return "\n".join(_lines(found))
+
+
+def _lines(found: KernelRuns) -> list[str]:
     feeds = {feed: str(i) for i, feed in enumerate(dict.fromkeys(r.feed for r in found.runs), 1)}
     kernels = len({r.kernel.op_type for r in found.runs})
     nodes = len({r.node for r in found.runs})
-    verdict = "agree with onnxruntime" if found.ok else "DO NOT all agree with onnxruntime"
-    lines = [f"{_count(nodes, 'fused node')} by {_count(kernels, 'kernel')} in the twin: they {verdict}"]
-    lines += [f"  {number}. {name}" for name, number in feeds.items()]
-    rows = [HEADER, *(_row(run, feeds) for run in found.runs)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
-    lines += ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)
+    counted = (
+        say("{} fused node", nodes) if nodes == 1 else say("{} fused nodes", nodes),
+        say("{} kernel", kernels) if kernels == 1 else say("{} kernels", kernels),
+    )
+    if found.ok:
+        lines = [say("{} by {} in the twin: they agree with onnxruntime", *counted)]
+    else:
+        lines = [say("{} by {} in the twin: they DO NOT all agree with onnxruntime", *counted)]
+    lines += [f"  {number}. {tell(name)}" for name, number in feeds.items()]
+    return [*lines, *aligned([_header(), *(_row(run, feeds) for run in found.runs)], "  ")]
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+def _header() -> tuple[str, ...]:
+    about = (say("node"), say("kernel"), say("type"), say("set"), say("relative"), say("limit"))
+    return (*about, say("tensor B"), say("workspace B"), say("on chip"), "")
 
 
 def _row(run: KernelRun, feeds: dict[str, str]) -> tuple[str, ...]:
@@ -39,13 +49,14 @@ def _row(run: KernelRun, feeds: dict[str, str]) -> tuple[str, ...]:
     start = (run.node, run.kernel.op_type, ELEMENTS[signature.dtypes[signature.spec.inputs[0].name]], feeds[run.feed])
     worst, counted = run.worst, run.counted
     if worst is None or counted is None:
-        return (*start, "-", "-", "-", "-", "-", f"{run.failure.code}" if run.failure else "wrong")
-    same = "" if counted == run.predicted else " (not as predicted)"
+        return (*start, "-", "-", "-", "-", "-", f"{run.failure.code}" if run.failure else say("wrong"))
+    verdict = say("ok") if worst.status == "ok" else say("wrong")
+    if counted != run.predicted:
+        verdict = say("{} (not as predicted)", verdict)
     tensor = counted["tensor_bytes_read"] + counted["tensor_bytes_written"]
     workspace = counted["workspace_bytes_read"] + counted["workspace_bytes_written"]
     platform = capacity_of(signature.family)
     used = [f"{m} {100 * counted[m] // getattr(platform, m)}%" for m in MEMORIES if counted[m]]
-    verdict = ("ok" if worst.status == "ok" else "wrong") + same
     return (*start, f"{worst.max_rel:.1e}", f"{worst.limit:.0e}", str(tensor), str(workspace), " ".join(used), verdict)
 
 

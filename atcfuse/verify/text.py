@@ -5,31 +5,44 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from atcfuse.lang import say, speaking, tell
+from atcfuse.lang.width import aligned
 from atcfuse.verify.compare import OutputError
 
 if TYPE_CHECKING:
     from atcfuse.verify.core import Verification
 
 
-def verification_text(v: Verification) -> str:
+def verification_text(v: Verification, lang: str | None = None) -> str:
     """The worst deviation of every output, one a line. Diagnostics are not repeated here."""
-    verdict = "agree" if v.ok else "DIFFER" if v.outputs else "could not be compared"
-    lines = [f"models {verdict} on {len(v.feeds)} input set{'s' * (len(v.feeds) != 1)}"]
-    lines += [f"  {number}. {name}" for number, name in enumerate(v.feeds, 1)]
+    with speaking(lang):
+        return "\n".join(_lines(v))
+
+
+def _lines(v: Verification) -> list[str]:
+    lines = [say("{} on {}", _verdict(v), _sets(len(v.feeds)))]
+    lines += [f"  {number}. {tell(name)}" for number, name in enumerate(v.feeds, 1)]
     if not v.outputs:
-        return "\n".join(lines)
+        return lines
     numbers = {name: str(i) for i, name in enumerate(v.feeds, 1)}
-    header = ("output", "max|Δ|", "relative", "limit", "set", "")
-    rows = [header, *(_row(o, numbers) for o in v.worst())]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-    for row in rows:
-        lines.append("  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
-    return "\n".join(lines)
+    header = (say("output"), "max|Δ|", say("relative"), say("limit"), say("set"), "")
+    return [*lines, *aligned([header, *(_row(o, numbers) for o in v.worst())], "  ")]
+
+
+def _verdict(v: Verification) -> str:
+    if v.ok:
+        return say("models agree")
+    return say("models DIFFER") if v.outputs else say("models could not be compared")
+
+
+def _sets(number: int) -> str:
+    return say("{} input set", number) if number == 1 else say("{} input sets", number)
 
 
 def _row(one: OutputError, numbers: dict[str, str]) -> tuple[str, ...]:
-    verdict = one.status + (f": {one.message}" if one.message else "")
-    limit = f"{one.limit:.1e}" if one.limit else "exact"
+    status = say(one.status)
+    verdict = say("{}: {}", status, tell(one.message)) if one.message else status
+    limit = f"{one.limit:.1e}" if one.limit else say("exact")
     return one.name, f"{one.max_abs:.2e}", f"{one.max_rel:.2e}", limit, numbers.get(one.size_set, "?"), verdict
 
 

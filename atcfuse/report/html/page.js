@@ -22,15 +22,16 @@
       if (hit && words.length) reveal(item, words);
       shown += hit ? 1 : 0;
     }
-    found.textContent = words.length ? `${shown} found` : "";
+    found.textContent = words.length ? found.dataset.found.replace("#", shown) : "";
   };
   search.addEventListener("input", filter);
 
+  const openAll = unfold.textContent;
   const open = (yes) => {
     for (const fold of folds) fold.open = yes;
-    unfold.textContent = yes ? "Close all" : "Open all";
+    unfold.textContent = yes ? unfold.dataset.close : openAll;
   };
-  unfold.addEventListener("click", () => open(unfold.textContent === "Open all"));
+  unfold.addEventListener("click", () => open(unfold.textContent === openAll));
   addEventListener("beforeprint", () => open(true));
 
   addEventListener("keydown", (event) => {

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from atcfuse.lang import language, say, speaking, tell
 from atcfuse.report.atc_passes import atc_passes, saved_texts
 from atcfuse.report.document import Report
 from atcfuse.report.figures import (
@@ -15,6 +16,7 @@ from atcfuse.report.figures import (
     count_change,
     exact_bytes,
     human_bytes,
+    interval,
     microseconds,
     percent,
 )
@@ -47,10 +49,11 @@ _NAME = 96
 _LANES = ("load", "cube", "vector", "store", "wait")
 
 
-def to_html(report: Report) -> str:
+def to_html(report: Report, lang: str | None = None) -> str:
     """The report as one HTML file; the same report gives the same bytes, and no text of a model can be markup."""
     page = environment(Path(__file__).parent, autoescape=True).get_template("page.html.j2")
-    return page.render(**_page(report))
+    with speaking(lang):
+        return page.render(**_page(report), lang=language(), say=say)
 
 
 def _page(report: Report) -> dict[str, Any]:
@@ -63,7 +66,7 @@ def _page(report: Report) -> dict[str, Any]:
         "headline": printable(headline(report)),
         "facts": [printable(f) for f in facts(report)],
         "lines": [*filter(None, (columns_line(report), basis_line(report)))],
-        "basis": {key: printable(text) for key, text in sorted(basis.items())},
+        "basis": {key: printable(tell(text)) for key, text in sorted(basis.items())},
         "bars": _bars(report, basis),
         "atc": _atc(report),
         "head": head,
@@ -76,7 +79,7 @@ def _page(report: Report) -> dict[str, Any]:
         "kept": [_kept(group) for group in kept_groups(report["kept"])],
         "kept_count": len(report["kept"]),
         "assumed": pairs(summary["assumed_dims"]),
-        "switches": [s for s in report["switches"] if s["state"] == "off"],
+        "switches": [{**s, "why": tell(s["why"] or "")} for s in report["switches"] if s["state"] == "off"],
         "plugins": [[printable(p["key"]), printable(plugin_source(p))] for p in report["plugins"]],
         "diagnostics": [_diagnostic(entry) for entry in all_diagnostics(report)],
     }
@@ -84,13 +87,13 @@ def _page(report: Report) -> dict[str, Any]:
 
 def _bars(report: Report, basis: Mapping[str, str]) -> list[dict[str, Any]]:
     """The answer: launches, DDR bytes and time as bars; against ATC's own passes where the report knows those."""
-    sides = [("as exported", "before"), ("after", "after")]
+    sides = [(say("as exported"), "before"), (say("after"), "after")]
     if knows_atc(report):
-        sides = [("as exported", "before"), ("after ATC", "after_atc"), ("with atcfuse", "after_both")]
+        sides = [(say("as exported"), "before"), (say("after ATC"), "after_atc"), (say("with atcfuse"), "after_both")]
     figures = (
-        ("launches", "launches", count, basis.get("launches", "")),
-        ("DDR bytes", "ddr_bytes", human_bytes, basis.get("ddr_bytes", "")),
-        ("time", "time_us", microseconds, basis.get("time_us", "")),
+        (say("launches"), "launches", count, tell(basis.get("launches", ""))),
+        (say("DDR bytes"), "ddr_bytes", human_bytes, tell(basis.get("ddr_bytes", ""))),
+        (say("time"), "time_us", microseconds, tell(basis.get("time_us", ""))),
     )
     found = []
     for label, key, shown, origin in figures:
@@ -115,7 +118,7 @@ def _atc(report: Report) -> dict[str, Any] | None:
     rows = [
         [
             printable(one["name"]),
-            printable(one["why"] or one["state"]),
+            printable(tell(one["why"]) or say(one["state"])),
             printable(one["makes"]),
             count(one["times"]),
             count_change(one["launches_saved"]),
@@ -124,8 +127,8 @@ def _atc(report: Report) -> dict[str, Any] | None:
         ]
         for one in (*passes.acting, *passes.off)
     ]
-    notes = [printable(f"{one['name']}: {one['numerics']}") for one in passes.acting if one["numerics"]]
-    return {"rows": rows, "notes": notes, "basis": printable(passes.basis)}
+    notes = [printable(say("{}: {}", p["name"], tell(p["numerics"]))) for p in passes.acting if p["numerics"]]
+    return {"rows": rows, "notes": notes, "basis": printable(tell(passes.basis))}
 
 
 def _size(value: Figure | Time) -> float:
@@ -158,15 +161,15 @@ def _kernel(fusion: Entry, alike: Sequence[Entry], report: Report) -> dict[str, 
         "nodes": [shorten(n, _NAME) for n in nodes[:NODES_SHOWN]],
         "nodes_more": max(0, len(nodes) - NODES_SHOWN),
         "node_count": len(nodes),
-        "gain": _gain(against or exported) + (" against ATC" if against else ""),
+        "gain": say("{} against ATC", _gain(against)) if against else _gain(exported),
         "exported": _gain(exported) if against else "",
         "earlier": bool(fusion.get("earlier")),
         "kernel": printable(fusion.get("kernel") or ""),
-        "status": printable(fusion.get("chip_status") or ""),
+        "status": printable(tell(fusion.get("chip_status") or "")),
         "settings": [printable(p) for p in pairs(fusion["choices"]) + pairs(fusion.get("attributes") or {})],
         "tiling": pairs(fusion.get("tiling") or {}),
         "traffic": traffic(fusion),
-        "remarks": [printable(r) for r in fusion.get("remarks") or ()],
+        "remarks": [printable(tell(r)) for r in fusion.get("remarks") or ()],
         "memories": _memories(fusion.get("on_chip") or {}, report.get("chip") or {}),
         "lanes": _lanes(fusion.get("stages_us") or {}),
     }
@@ -188,17 +191,27 @@ def _lanes(stages: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     """How long each unit of the busiest core works, all to the scale of the longest."""
     known = [(lane, stages[lane]) for lane in _LANES if lane in stages]
     most = max((_size(time) for _, time in known), default=0.0) or 1.0
-    return [{"lane": lane, "text": _brief(time), "share": round(100 * _size(time) / most, 1)} for lane, time in known]
+    names = {
+        "load": say("load"),
+        "cube": say("cube"),
+        "vector": say("vector"),
+        "store": say("store"),
+        "wait": say("wait"),
+    }
+    return [
+        {"lane": lane, "name": names[lane], "text": _brief(time), "share": round(100 * _size(time) / most, 1)}
+        for lane, time in known
+    ]
 
 
 def _gain(saved: Sequence[str]) -> str:
     launches, moved, time = saved
-    return f"{launches} launches, {moved}, saves {time}"
+    return say("{} launches, {}, saves {}", launches, moved, time)
 
 
 def _brief(time: Sequence[float]) -> str:
     """A short time with three digits, `0.02 to 0.03 µs`."""
-    return f"{' to '.join(f'{end:.3g}' for end in time)} µs"
+    return f"{interval([f'{end:.3g}' for end in time])} µs"
 
 
 def _rule(rule: RuleGroup) -> dict[str, Any]:
@@ -220,18 +233,18 @@ def _kept(group: KeptGroup) -> dict[str, Any]:
         "times": len(group.entries),
         "rules": [printable(r) for r in group.rules],
         "reason": shorten(reason_of(group), 400),
-        "hint": printable(group.first["hint"] or ""),
+        "hint": printable(tell(group.first["hint"] or "")),
         "anchors": [shorten(a or UNNAMED, _NAME) for a in group.anchors[:PLACES_SHOWN]],
         "more": max(0, len(group.anchors) - PLACES_SHOWN),
     }
 
 
 def _diagnostic(entry: Entry) -> dict[str, Any]:
-    notes = [*entry.get("notes", ()), *filter(None, [entry.get("hint")])]
+    notes = [tell(note) for note in (*entry.get("notes", ()), *filter(None, [entry.get("hint")]))]
     return {
         "severity": entry["severity"],
         "code": entry["code"],
         "where": printable(entry.get("span") or ""),
-        "message": shorten(entry["message"], 400),
+        "message": shorten(tell(entry["message"]), 400),
         "notes": [shorten(n, 400) for n in notes],
     }
