@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, constant
 from atcfuse.graph.facts import Fact
-from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.index import Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,9 +40,9 @@ class NotAlike(Exception):
 class Layers:
     """The nodes at positions `start` to `stop` of a scope's order; `period` of them are a layer."""
 
-    def __init__(self, scope: Scope, start: int, stop: int, period: int) -> None:
-        self.scope, self.start, self.stop, self.period = scope, start, stop, period
-        self._places: dict[str, _Place | None] = {}
+    def __init__(self, wiring: Wiring, start: int, stop: int, period: int) -> None:
+        self.scope, self._wiring = wiring.scope, wiring
+        self.start, self.stop, self.period = start, stop, period
 
     @property
     def count(self) -> int:
@@ -64,11 +64,9 @@ class Layers:
 
     def value(self, name: str, by: int) -> str:
         """The value that is so many layers behind; one that all layers share is the same. Raises NotAlike."""
-        if name not in self._places:
-            self._places[name] = self._place(name)
-        place = self._places[name]
-        if place is None:
+        if self._wiring.is_shared(name, 2 * self.period):
             return name
+        place = self._wiring.places[name]
         node = self.scope.nodes[self._at(place.position, by)]
         return node.outputs[place.slot] if place.made else node.inputs[place.slot]
 
@@ -77,16 +75,6 @@ class Layers:
         if not (self.start <= position < self.stop and self.start <= there < self.stop):
             raise NotAlike
         return self.scope.order[there]
-
-    def _place(self, name: str) -> _Place | None:
-        scope = self.scope
-        if is_shared(scope, name, 2 * self.period):
-            return None
-        made = scope.producers.get(name)
-        if made is not None:
-            return _Place(scope.positions[made.index], made.outputs.index(name), True)
-        reader, slot = _first_use(scope, name)
-        return _Place(scope.positions[reader.index], slot, False)
 
 
 class _Place(NamedTuple):
@@ -97,23 +85,30 @@ class _Place(NamedTuple):
     made: bool
 
 
-def is_shared(scope: Scope, name: str, window: int) -> bool:
-    """Whether a value is read from farther than `window` nodes apart, or comes from an enclosing graph."""
-    uses = scope.consumers.get(name)
-    made = scope.producers.get(name)
-    if not uses or name in scope.captured:
-        return made is None
-    if made is None and not scope.defines(name):
-        return True
-    places = [scope.positions[n.index] for n in uses]
-    if made is not None:
-        places.append(scope.positions[made.index])
-    return max(places) - min(places) > window
+class Wiring:
+    """Where the values of a scope are made and read, by position."""
 
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.places: dict[str, _Place] = {}
+        self.readers: dict[str, list[int]] = {}
+        for position, index in enumerate(scope.order):
+            node = scope.nodes[index]
+            for slot, name in enumerate(node.inputs):
+                if name:
+                    self.places.setdefault(name, _Place(position, slot, False))
+                    self.readers.setdefault(name, []).append(position)
+            for slot, name in enumerate(node.outputs):
+                if name:
+                    self.places[name] = _Place(position, slot, True)
 
-def _first_use(scope: Scope, name: str) -> tuple[Node, int]:
-    reader = scope.consumers[name][0]
-    return reader, reader.inputs.index(name)
+    def is_shared(self, name: str, window: int) -> bool:
+        """Whether a value is read from farther than `window` nodes apart, or comes from an enclosing graph."""
+        place = self.places.get(name)
+        if place is None or not (place.made or self.scope.defines(name)):
+            return True
+        readers = self.readers.get(name)
+        return readers is not None and readers[-1] - place.position > window
 
 
 def alike_layers(scope: Scope) -> tuple[Layers, ...]:
@@ -121,9 +116,12 @@ def alike_layers(scope: Scope) -> tuple[Layers, ...]:
     if len(scope.order) < MIN_LAYERS * GRAM or scope.bodies:
         return ()
     kinds = _kinds(scope)
+    periods = _periods(kinds)
+    wiring = Wiring(scope) if periods else None
     found: list[Layers] = []
-    for period in _periods(kinds):
-        found += _stretches(scope, kinds, period, found)
+    for period in periods:
+        assert wiring is not None
+        found += _stretches(wiring, kinds, period, found)
     return tuple(found)
 
 
@@ -156,9 +154,9 @@ def _periods(kinds: Sequence[int]) -> list[int]:
     return [d for d, count in distances.most_common(PERIODS) if count >= (MIN_LAYERS - 2) * d]
 
 
-def _stretches(scope: Scope, kinds: Sequence[int], period: int, taken: Sequence[Layers]) -> list[Layers]:
+def _stretches(wiring: Wiring, kinds: Sequence[int], period: int, taken: Sequence[Layers]) -> list[Layers]:
     """Where each node is alike the one a period before; nodes that are alike with another period are left out."""
-    uses = _Uses(scope, 2 * period)
+    uses = _Uses(wiring, 2 * period)
     found = []
     for start, stop in _same_kinds(kinds, period):
         if stop - start < (MIN_LAYERS - 1) * period or any(t.start < stop and start - period < t.stop for t in taken):
@@ -166,7 +164,7 @@ def _stretches(scope: Scope, kinds: Sequence[int], period: int, taken: Sequence[
         alike = (uses.of(i) == uses.of(i - period) for i in range(start, stop))
         for first, last in _streaks(alike, start):
             if last - first >= (MIN_LAYERS - 1) * period:
-                found.append(Layers(scope, first - period, last, period))
+                found.append(Layers(wiring, first - period, last, period))
     return found
 
 
@@ -187,36 +185,24 @@ def _streaks(flags: Iterable[bool], first: int) -> Iterator[tuple[int, int]]:
 class _Uses:
     """How the nodes of a scope hang together, told from where each stands."""
 
-    def __init__(self, scope: Scope, window: int) -> None:
-        self._scope, self._window = scope, window
+    def __init__(self, wiring: Wiring, window: int) -> None:
+        self._scope, self._wiring, self._window = wiring.scope, wiring, window
         self._known: dict[int, object] = {}
-        self._shared: dict[str, bool] = {}
 
     def of(self, position: int) -> object:
         """What a node at a position reads and who reads its results, all relative to the position."""
         if position not in self._known:
-            scope = self._scope
-            node = scope.nodes[scope.order[position]]
+            node = self._scope.nodes[self._scope.order[position]]
             read = tuple(self._operand(name, position) for name in node.inputs)
             self._known[position] = read, tuple(self._result(name, position) for name in node.outputs)
         return self._known[position]
 
-    def _is_shared(self, name: str) -> bool:
-        if name not in self._shared:
-            self._shared[name] = is_shared(self._scope, name, self._window)
-        return self._shared[name]
-
     def _operand(self, name: str, position: int) -> object:
-        if not name or self._is_shared(name):
+        if not name or self._wiring.is_shared(name, self._window):
             return name
-        scope = self._scope
-        made = scope.producers.get(name)
-        if made is not None:
-            return position - scope.positions[made.index], made.outputs.index(name)
-        reader, slot = _first_use(scope, name)
-        if scope.positions[reader.index] != position:
-            return position - scope.positions[reader.index], slot, None
-        return slot, self._constant(name)
+        place = self._wiring.places[name]
+        constant = None if place.made or place.position != position else self._constant(name)
+        return position - place.position, place.slot, place.made, constant
 
     def _constant(self, name: str) -> object:
         """What rules may ask of a value that no node makes."""
@@ -230,15 +216,11 @@ class _Uses:
         return fact.dtype, fact.shape, None if array is None else _content(array)
 
     def _result(self, name: str, position: int) -> object:
-        scope = self._scope
-        if not name:
-            return ""
-        if self._is_shared(name):
+        if not name or self._wiring.is_shared(name, self._window):
             return name
-        readers = tuple(scope.positions[n.index] - position for n in scope.consumers.get(name, ()))
-        repeated = scope.alias.get(name)
-        source = None if repeated is None else self._operand(repeated, position)
-        return readers, name in scope.outputs, source
+        readers = tuple(reader - position for reader in self._wiring.readers.get(name, ()))
+        repeated = self._scope.alias.get(name)
+        return readers, name in self._scope.outputs, None if repeated is None else self._operand(repeated, position)
 
 
 def _content(array: np.ndarray) -> object:
