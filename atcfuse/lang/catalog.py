@@ -83,7 +83,7 @@ class Catalog:
         matches = [(p, match.groups()) for p in found if (match := p.matches.fullmatch(message)) is not None]
         if not matches:
             return self._in_parts(message, depth)
-        best, values = max(matches, key=lambda found: found[0].weight)
+        best, values = max(matches, key=lambda found: (bool(found[0].parts[0]), found[0].weight))
         return best.said.format(*(_Value(text, self, depth) for text in values))
 
     def _in_parts(self, message: str, depth: int) -> str | None:
