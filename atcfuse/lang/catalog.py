@@ -2,7 +2,7 @@
 
 Catalogs are the gettext files `<language>/*.po`. A msgid is a template as the sources have it, with `{}` for what is
 put in and `{{` for a brace. A msgstr has as many `{}`, or `{0}`, `{1}` where their order differs; `{:t}` stands for a
-value that is a message itself and is translated too, `{:w}` for one that is a single word: no other message matches then.
+value that is a message itself and is translated too, `{:w}` for one that is a single word (no other message matches).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RENDERERS = "render"
 
 _CODED = re.compile(r"(ATF\d{3}) (.*)", re.DOTALL)
 _FEW_LETTERS = 9
-_ONE_WORD = r"""(\S+|'[^']*'|"[^"]*")"""
+_ONE_WORD = r"""(\S+|'[^']*'|"[^"]*"|\([^()]*\)|\[[^\[\]]*\])"""
 """What a value may be where a template is little more than its values, as `{} is {}`: not any sentence matches that."""
 
 _PLACE = re.compile(r"\{(\d?)(:[tw])?\}")

@@ -51,7 +51,7 @@ _NO_WORDS = re.compile(r"^#include| = [A-Z]\w* [(<]|^[BNSD ()]+$|^(error|warning
 """ONNX's text form, layouts, severities."""
 _SPOKEN = frozenset(("say", "plural"))
 _WITH_PLACE = frozenset(("Refusal", "refuse"))
-_TOLD = frozenset(("error", "warning", "info", "Diagnostic", *_WITH_PLACE))
+_TOLD = frozenset(("error", "warning", "info", "Diagnostic", "fail", *_WITH_PLACE))
 
 
 def renderer_templates() -> set[str]:
