@@ -52,8 +52,8 @@ def _places(names: list[str], count: int) -> str:
     """The first places by name and how many more there are."""
     shown = names[:_PLACES_SHOWN]
     text = ", ".join(f'"{name}"' for name in shown)
-    times = f"{count} times: " if count > 1 else ""
-    return f"{times}{text}{', ...' if len(names) > len(shown) else ''}"
+    text += ", ..." if len(names) > len(shown) else ""
+    return f"{count} times: {text}" if count > 1 else text
 
 
 def counts(diagnostics: list[Diagnostic]) -> dict[str, int]:

@@ -218,7 +218,7 @@ def kept_by_user(match: Match, keep: KeepNodes) -> Refusal | None:
         named = keep.reason(node.name, node.op)
         if named:
             depth = len(match.members) + DEPTH
-            return Refusal("ATF325", f"{node.name or node.op} is left alone: {named}", node.name, depth)
+            return Refusal("ATF325", named, node.name, depth)
     return None
 
 

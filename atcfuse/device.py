@@ -202,7 +202,9 @@ def _base(like: Value | None, seen: tuple[str, ...]) -> Device | None:
     if name not in device_names():
         raise like.fail("ATF160", f"there is no chip {name!r}", did_you_mean(name, device_names()))
     if name in seen:
-        raise like.fail("ATF163", f"{' is like '.join((*seen, name))}", "one of them must give its figures itself")
+        raise like.fail(
+            "ATF163", f"each is like the next: {', '.join((*seen, name))}", "one of them must give its figures itself"
+        )
     return _read(_shipped(name), f"soc/{name}.yaml", (*seen, name))
 
 
@@ -246,9 +248,8 @@ def _checked(name: str, value: Value) -> float:
     number = value.number()
     whole = name in (*_COUNTS, *_ZERO_OR_MORE)
     least_is_zero = name in (*_ZERO_OR_MORE, *_RANGES, *_THRESHOLDS) and name not in _SHARES
-    expected = f"a {'whole ' if whole else ''}number {'from 0' if least_is_zero else 'above 0'}"
-    if name in _SHARES:
-        expected += " to 1"
+    bounds = "from 0" if least_is_zero else "above 0 to 1" if name in _SHARES else "above 0"
+    expected = f"a whole number {bounds}" if whole else f"a number {bounds}"
     good = isinstance(number, int if whole else (int, float)) and number != float("inf")
     if not good or isinstance(number, str) or number < 0 or (number == 0 and not least_is_zero):
         raise value.fail("ATF162", f"{name} must be {expected}, found {number!r}")

@@ -40,10 +40,10 @@ class KeepNodes:
     entries: tuple[Entry, ...] = ()
 
     def reason(self, name: str, op: str) -> str:
-        """Which entry means the node, "" where none does."""
+        """That the node is left alone, and which entry means it; "" where none does."""
         for entry in self.entries:
             if entry.names(name, op):
-                return f"{entry.text!r} in {entry.given}"
+                return f"{name or op} is left alone: {entry.text!r} in {entry.given}"
         return ""
 
     def unmatched(self, nodes: Iterable[tuple[str, str]]) -> list[Diagnostic]:

@@ -160,7 +160,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
             refusal = Refusal("ATF336", reason, anchor.name)
             findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, match.members))
         for node in autofuse.kept_by_user(scope, tools.keep, kinds_of):
-            reason = f"{node.name} is left alone: {tools.keep.reason(node.name, node.op)}"
+            reason = tools.keep.reason(node.name, node.op)
             refusal = Refusal("ATF325", reason, node.name)
             findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))
     selection = select(ready, pricer.gain if pricer else lambda f: float(len(f.match.members)))

@@ -6,6 +6,7 @@ tests of generated kernels compile and run one, an ordinary run takes every sixt
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from atcfuse.graph.inline import inlined_copy
 from atcfuse.verify.session import TELLS_OVERLOADS
 
 GOLDEN = Path(__file__).parent / "golden"
+
+os.environ["ATCFUSE_LANG"] = "en"
+"""Texts are compared in English, whatever the tester reads; tests of other languages ask for them."""
 
 
 if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < TELLS_OVERLOADS:

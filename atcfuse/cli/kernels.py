@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.group("kernels", cls=SpokenGroup, short_help="List, show, generate and run the kernels of fused operators.")
+@console.lang_option
 def command() -> None:
     """The fused operators and the kernels that make them."""
 

@@ -23,6 +23,7 @@ _FOLDERS = click.option("--rules", type=console.FILE, multiple=True, metavar="DI
 
 
 @click.group("rules", cls=SpokenGroup, short_help="List, show, check and test rules.")
+@console.lang_option
 def command() -> None:
     """The fusions, one YAML file each."""
 

@@ -82,7 +82,8 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
             yield Refusal("ATF332", said, kernel.kernel)
     threshold = device.min_saving_us if policy.min_saving_us is None else policy.min_saving_us
     saved = cost.saved_us
-    figures = f"{_us(saved.low)} to {_us(saved.high)} µs by {_launches(cost)} and {_ddr(cost)}"
+    moved = cost.ddr_bytes_saved
+    figures = f"{_us(saved.low)} to {_us(saved.high)} µs by {_launches(cost)} and {moved:,} bytes of DDR traffic"
     if saved.high < threshold:
         said = f"{kernel.kernel} saves {figures}; the threshold is {threshold:g} µs"
         yield Refusal("ATF330", said, kernel.kernel)
@@ -106,7 +107,3 @@ def _launches(cost: FusionCost) -> str:
     if not cost.conversions_saved:
         return f"{cost.launches_saved} launches"
     return f"{cost.launches_saved} launches, {cost.conversions_saved} conversions"
-
-
-def _ddr(cost: FusionCost) -> str:
-    return f"{cost.ddr_bytes_saved:,} bytes of DDR traffic"

@@ -163,7 +163,8 @@ def _outside(location: str, what: str) -> AtcfuseError:
 def _missing(location: str, model_path: Path) -> AtcfuseError:
     hint = f"put {location} into {model_path.parent}, where the model expects it"
     if model_path.is_symlink():
-        hint += f"; the model is a symbolic link to {os.path.realpath(model_path)}, so its own path may work"
+        own = f"the model is a symbolic link to {os.path.realpath(model_path)}, so its own path may work"
+        hint = f"{hint}; {own}"
     return AtcfuseError(error("ATF109", f"the external data file {location!r} is missing", hint=hint))
 
 

@@ -2,11 +2,12 @@
 
 Catalogs are the gettext files `<language>/*.po`. A msgid is a template as the sources have it, with `{}` for what is
 put in and `{{` for a brace. A msgstr has as many `{}`, or `{0}`, `{1}` where their order differs; `{:t}` stands for a
-value that is a message itself and is translated too.
+value that is a message itself and is translated too, `{:w}` for one that is a single word (no other message matches).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -19,9 +20,10 @@ RENDERERS = "render"
 
 _CODED = re.compile(r"(ATF\d{3}) (.*)", re.DOTALL)
 _FEW_LETTERS = 9
-_ONE_WORD = r"""(\S+|'[^']*'|"[^"]*")"""
+_ONE_WORD = r"""(\S+|'[^']*'|"[^"]*"|\([^()]*\)|\[[^\[\]]*\])"""
 """What a value may be where a template is little more than its values, as `{} is {}`: not any sentence matches that."""
 
+_PLACE = re.compile(r"\{(\d?)(:[tw])?\}")
 _HOLE = re.compile(r"\{\}")
 _WORD = re.compile(r"[A-Za-z]+")
 _DEEPEST = 12
@@ -40,7 +42,11 @@ class Pattern:
     def matches(self) -> re.Pattern[str]:
         """The messages that it makes; compiled when one may be among them."""
         short = not self.parts[0] and sum(map(str.isalpha, "".join(self.parts))) < _FEW_LETTERS
-        return re.compile((_ONE_WORD if short else "(.*?)").join(map(re.escape, self.parts)), re.DOTALL)
+        places = enumerate(_PLACE.findall(self.said))
+        words = {int(place or i) for i, (place, spec) in places if spec == ":w"}
+        holes = [_ONE_WORD if short or i in words else "(.*?)" for i in range(len(self.parts) - 1)]
+        texts = itertools.zip_longest(map(re.escape, self.parts), holes, fillvalue="")
+        return re.compile("".join(itertools.chain.from_iterable(texts)), re.DOTALL)
 
 
 class Catalog:
@@ -83,8 +89,7 @@ class Catalog:
         matches = [(p, match.groups()) for p in found if (match := p.matches.fullmatch(message)) is not None]
         if not matches:
             return self._in_parts(message, depth)
-        # Of several templates that which leaves least to a single value: `{} to {} µs by {}` and not `{} launches`.
-        best, values = min(matches, key=lambda found: (max(map(len, found[1])), -found[0].weight))
+        best, values = max(matches, key=lambda found: found[0].weight)
         return best.said.format(*(_Value(text, self, depth) for text in values))
 
     def _in_parts(self, message: str, depth: int) -> str | None:
@@ -102,7 +107,7 @@ class Catalog:
 
 
 class _Value(str):
-    """What a template's place holds; the format `t` translates it."""
+    """What a template's place holds; the format `t` translates it, `w` shows it as it is."""
 
     catalog: Catalog
     depth: int
@@ -115,7 +120,7 @@ class _Value(str):
 
     def __format__(self, spec: str) -> str:
         if spec != "t":
-            return super().__format__(spec)
+            return str(self)
         return self.catalog._told(str(self), self.depth + 1) or str(self)
 
 

@@ -149,8 +149,8 @@ class SectionReader:
                 if self.yaml:
                     self.found.add(error("ATF262", message, key.span, "keep one of them", first))
                 else:
-                    message += ", and ATC takes the last one only"
-                    self.found.add(warning("ATF265", message, key.span, "merge the two or remove one", first))
+                    taken = f"{message}, and ATC takes the last one only"
+                    self.found.add(warning("ATF265", taken, key.span, "merge the two or remove one", first))
             members[key.text] = (key, value)
         return list(members.values())
 
@@ -175,7 +175,7 @@ class SectionReader:
 
     def _with_fate(self, hint: str) -> str:
         """The hint, with what ATC would do where ATC may be given the same file."""
-        return hint if self.yaml else f"{hint} ({_REJECTS})"
+        return hint if self.yaml else f"{hint} (ATC rejects the file as it is)"
 
     def _trap(self, code: str, message: str, key: Scalar, hint: str) -> None:
         """What ATC lets through in JSON is a warning there and an error in YAML."""

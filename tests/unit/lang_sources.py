@@ -46,15 +46,17 @@ _IN_FILES = {
 }
 """Literals that become parts of files that atcfuse writes, or of errors of its programmers."""
 
-_WORDS = re.compile(r"[A-Za-z]{2,}[,;:]? [A-Za-z`\"(]{2,}|[A-Za-z]{3,}:? \{\}|\{\} [a-z]{2,}")
+_WORDS = re.compile(r"[A-Za-z]+[,;:]? [A-Za-z`\"(]|[A-Za-z]{3,}:? \{\}|\{\} [a-z]{2,}")
+_NO_WORDS = re.compile(r"^#include| = [A-Z]\w* [(<]|^[BNSD ()]+$|^(error|warning|info)$")
+"""ONNX's text form, layouts, severities."""
 _SPOKEN = frozenset(("say", "plural"))
 _WITH_PLACE = frozenset(("Refusal", "refuse"))
-_TOLD = frozenset(("error", "warning", "info", "Diagnostic", *_WITH_PLACE))
+_TOLD = frozenset(("error", "warning", "info", "Diagnostic", "fail", *_WITH_PLACE))
 
 
 def renderer_templates() -> set[str]:
     """Templates that renderers `say`; they are looked up as they are, and never found in a finished message."""
-    found = set(_data_words())
+    found: set[str] = set(_data_words())
     for path in _modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and _name(node) in _SPOKEN:
@@ -82,12 +84,11 @@ def messages() -> dict[str, str]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         excluded = re.compile(_IN_FILES.get(name, r"(?!)"))
         for template in itertools.chain(_literals(tree), _helps(tree, name)):
-            if not excluded.search(template):
+            if not excluded.search(template) and not _NO_WORDS.search(template):
                 found.setdefault(template, name)
     for template, name in _data():
         found.setdefault(template, name)
-    said = renderer_templates()
-    return {t: n for t, n in found.items() if t not in said}
+    return found
 
 
 def _modules() -> list[Path]:
@@ -120,8 +121,10 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
         return
     for value in node.values:
         if isinstance(value, ast.FormattedValue):
-            inlined = isinstance(value.value, (ast.IfExp, ast.BoolOp, ast.JoinedStr))
-            yield from (c for c in ast.iter_child_nodes(value.value) if not inlined or isinstance(c, ast.Call))
+            if isinstance(value.value, (ast.IfExp, ast.BoolOp, ast.JoinedStr)):
+                yield from (c for c in ast.iter_child_nodes(value.value) if isinstance(c, ast.Call))
+            else:
+                yield value.value
 
 
 def _alternatives(node: ast.AST, plain: bool = False) -> list[str]:

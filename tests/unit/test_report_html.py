@@ -175,3 +175,42 @@ def test_every_text_can_be_read(tmp_path: Path, dark: bool, width: int) -> None:
     found, log = _dump(to_html(report()), tmp_path, _CONTRAST, *flags)
     assert found == {"poor": [], "dark": dark, "wide": False}
     assert "CONSOLE" not in log
+
+
+_CHINESE = """
+const found = document.getElementById('found');
+const search = document.getElementById('search');
+const unfold = document.getElementById('unfold');
+search.value = 'pooler/softmax';
+search.dispatchEvent(new Event('input'));
+const told = found.textContent;
+const closed = unfold.textContent;
+unfold.click();
+const opened = unfold.textContent;
+unfold.click();
+const text = [...document.querySelectorAll('h2, th, dt, figcaption, .side, .lead')]
+  .map((e) => [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.textContent).join(' ').trim());
+const font = getComputedStyle(document.body).fontFamily;
+return { lang: document.documentElement.lang, told, closed, opened, again: unfold.textContent, text, font,
+         wide: document.body.scrollWidth > innerWidth };
+"""
+
+
+@browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_in_chinese_works_the_same(tmp_path: Path, width: int) -> None:
+    found, log = _dump(to_html(report(), "zh"), tmp_path, _CHINESE, f"--window-size={width},900")
+    assert found["lang"] == "zh-Hans"
+    assert found["told"] == "找到1项"
+    assert (found["closed"], found["opened"], found["again"]) == ("全部展开", "全部收起", "全部展开")
+    assert "Noto Sans CJK SC" in found["font"]
+    assert not found["wide"]
+    english = re.compile(r"\b(?:the|of|launches|fused|kept|rule|what|where|with|saves|before|after)\b")
+    assert [text for text in found["text"] if english.search(text)] == []
+    assert "CONSOLE" not in log
+
+
+def test_the_language_of_the_page_is_told() -> None:
+    assert '<html lang="en">' in to_html(report())
+    assert '<html lang="zh-Hans">' in to_html(report(), "zh")
+    assert "搜索报告" in to_html(report(), "zh")
