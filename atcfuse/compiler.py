@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ def toolbox(options: Options) -> Toolbox:
     """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
     kernels = load_kernels(data_folder("kernels"))
     book = autofuse.with_autofuse(load_rules([data_folder("rules"), *options.rules], kernels))
+    options = replace(options, forced=book.canonical(options.forced), disabled=book.canonical(options.disabled))
     _check_names(options, [r.name for r in book.rules])
     own = {r.switch: r.switch_kind for r in book.rules}
     switches = read_switches(options.switch_file, own) if options.switch_file else NO_SWITCHES

@@ -24,6 +24,7 @@ _RULE_REQUIRED = (
 )  # fmt: skip
 _RULE_OPTIONAL = (
     "opset", "kind", "context", "outputs", "where", "let", "examples", "kernel", "replace", "tensors", "draft",
+    "aliases",
 )  # fmt: skip
 _ATC_REQUIRED = (
     "atc", "switch", "summary", "limits", "source", "chips", "types", "inputs", "pattern", "anchor", "replace",
@@ -75,8 +76,10 @@ def _document(value: Value, rules: list[Rule], fragments: dict[str, Fragment]) -
         fragments[fragment.name] = fragment
     elif kinds in (["rule"], ["atc"]):
         rule = read_rule(value) if kinds == ["rule"] else read_atc(value)
-        if any(rule.name == other.name for other in rules):
-            raise value.fail("ATF211", f"a second rule called {rule.name!r}", "give it another name")
+        taken = {name for other in rules for name in (other.name, *other.aliases)}
+        for name in (rule.name, *rule.aliases):
+            if name in taken:
+                raise value.fail("ATF211", f"a second rule called {name!r}", "give it another name")
         rules.append(rule)
     else:
         raise value.fail(
@@ -100,6 +103,7 @@ def read_rule(value: Value) -> Rule:
         replace=call if "kernel" in keys else None, tensors=_let(keys.get("tensors")),
         rebuilt=_rebuilt(made, call) if call is not None and "kernel" not in keys else None,
         draft=keys["draft"].text() if "draft" in keys else "",
+        aliases=tuple(_identifier(item) for item in keys["aliases"].list()) if "aliases" in keys else (),
         **common,
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ from atcfuse.rewrite import Fusion, plan, prepare, reconnected
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.select import select
+from atcfuse.sharing import with_shared_operands
 
 if TYPE_CHECKING:
     pass
@@ -169,7 +170,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
 
 def carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> bool:
     """Applies the chosen fusions; False where there are none."""
-    chosen = reconnected(chosen)
+    chosen = with_shared_operands(reconnected(chosen))
     if not chosen:
         return False
     if findings.pricer is not None and findings.pricer.estimate is not None:

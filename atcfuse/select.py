@@ -143,6 +143,12 @@ def _acyclic(chosen: set[int], fusions: Sequence[Fusion]) -> set[int]:
         kept.discard(guilty)
 
 
+def close_a_cycle(fusions: Sequence[Fusion]) -> bool:
+    """Whether contracting the fusions closes a cycle between their nodes and others."""
+    scopes = {id(f.match.scope) for f in fusions}
+    return any(_stuck([f for f in fusions if id(f.match.scope) == scope]) for scope in scopes)
+
+
 def _on_cycle(chosen: Sequence[int], fusions: Sequence[Fusion]) -> int | None:
     """The last fusion on a cycle of the graph in which every chosen fusion is one node, or None."""
     several = [i for i in chosen if len(fusions[i].match.outputs) > 1 or fusions[i].match.shapes]

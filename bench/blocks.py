@@ -10,9 +10,11 @@ are counted with the whole model only.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import onnx
@@ -112,8 +114,25 @@ def table(rows: Sequence[Coverage]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _share(after: int, before: int) -> str:
+def _share(after: float, before: float) -> str:
     return f"{100 * after / before:.0f} %" if before else "-"
+
+
+def family(model: str) -> str:
+    """The family that a file's name begins with, before exporter and opset."""
+    return re.split(r"__|_(?:ts|dynamo)\d", model)[0]
+
+
+def families(rows: Sequence[Coverage]) -> str:
+    """Shares of launches left by family, each the median of its models, as Markdown."""
+    lines = ["| family | models | layers alone, median | whole model, median |", "|---|---:|---:|---:|"]
+    named = sorted({family(row.model) for row in rows})
+    for name in [*named, "all"]:
+        mine = [row for row in rows if name in ("all", family(row.model))]
+        layers = median(row.layers_after / row.layers_before for row in mine)
+        whole = median(row.after / row.before for row in mine)
+        lines.append(f"| {name} | {len(mine)} | {_share(layers, 1)} | {_share(whole, 1)} |")
+    return "\n".join(lines) + "\n"
 
 
 TEXT = """# What is left of a transformer block
@@ -127,6 +146,13 @@ tables are made once a model and weigh more in these two-layer samples than in a
 """
 
 
+FAMILIES = """
+Launches left by family, after against before, the median of the models above. A corpus of other exports is counted by
+`python bench/blocks.py FOLDER --out FILE`.
+
+"""
+
+
 def main() -> None:
     """Writes the page."""
     root = Path(__file__).parents[1]
@@ -136,9 +162,9 @@ def main() -> None:
     parser.add_argument("--soc", default="Ascend910B1")
     arguments = parser.parse_args()
     rows = [cover(path, arguments.soc) for path in sorted(arguments.folder.glob("*.onnx"))]
-    arguments.out.write_text(
-        TEXT.format(soc=arguments.soc) + table([r for r in rows if r.layers_after]), encoding="utf-8"
-    )
+    rows = [row for row in rows if row.layers_after and row.layers_before]
+    text = TEXT.format(soc=arguments.soc) + table(rows) + FAMILIES + families(rows)
+    arguments.out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.index import Node, Scope
 
 _IMPURE = frozenset({
@@ -11,10 +12,14 @@ _IMPURE = frozenset({
 
 
 class ValueNumbers:
-    """Numbers all values of a scope, once, when first asked."""
+    """Numbers all values of a scope, once, when first asked.
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+    With `by_elements`, integers of which every element is known count as the same value where these are, however they
+    were computed.
+    """
+
+    def __init__(self, scope: Scope, by_elements: bool = False) -> None:
+        self._scope, self._by_elements = scope, by_elements
         self._numbers: dict[str, int] | None = None
 
     def same(self, a: str, b: str) -> bool:
@@ -35,11 +40,16 @@ class ValueNumbers:
             key = self._key(node, numbers)
             for position, output in enumerate(node.outputs):
                 if output:
-                    full = (position, key) if key is not None else output
+                    full = self._elements(output) or ((position, key) if key is not None else output)
                     numbers[output] = table.setdefault(full, len(table))
         for name, root in self._scope.alias.items():
             numbers[name] = numbers[root] if root in numbers else table.setdefault(root, len(table))
         return numbers
+
+    def _elements(self, value: str) -> object:
+        fact = self._scope.fact(value)
+        known = self._by_elements and fact.dtype in INTEGRAL and fact.shape is not None and fact.elements is not None
+        return ("elements", fact.dtype, fact.shape, fact.elements) if known else None
 
     def _key(self, node: Node, numbers: dict[str, int]) -> object:
         if node.op in _IMPURE or "::" in node.op:

@@ -90,6 +90,7 @@ def _rule() -> Schema:
             "maxProperties": 1,
         },
         "tensors": _map(_ref("expression"), "level constant: new constant tensors, computed in float64, in order"),
+        "aliases": {"type": "array", "items": {"type": "string", "pattern": _NAME}, "description": "its other names"},
         "draft": _text("what is missing; the rule tells where it matches and replaces nothing"),
     }
     becomes = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
@@ -104,7 +104,8 @@ class Rule:
     `anchor` names the step that matching starts from: wherever it occurs, the rule either matches or says why not.
     A rule with `atc` describes a pass of ATC: it has no kernel and is never applied. A rule of level `constant` has no
     kernel and no `replace`, but `rebuilt`, a standard node that reads new `tensors`. A `draft` (the text says what is
-    missing) has none of them: it tells where it matches and replaces nothing. `places` tells where some values stand.
+    missing) has none of them: it tells where it matches and replaces nothing. `places` tells where some values stand,
+    `aliases` are other names that people know the rule by.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Rule:
     draft: str = ""
     atc: AtcPass | None = None
     places: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
+    aliases: tuple[str, ...] = ()
 
     def step(self, name: str) -> Step | None:
         """The step that makes the named value."""
@@ -148,8 +150,13 @@ class RuleBook:
     atc: tuple[Rule, ...] = ()
 
     def rule(self, name: str) -> Rule | None:
-        """The rule of that name."""
-        return next((r for r in self.rules if r.name == name), None)
+        """The rule of that name, or with that alias."""
+        return next((r for r in self.rules if name in (r.name, *r.aliases)), None)
+
+    def canonical(self, names: Iterable[str]) -> frozenset[str]:
+        """The names of rules in place of their aliases; what names no rule stays."""
+        found = {name: self.rule(name) for name in names}
+        return frozenset(name if rule is None else rule.name for name, rule in found.items())
 
     def atc_rule(self, name: str) -> Rule | None:
         """The rule of that name that describes one of ATC's passes."""

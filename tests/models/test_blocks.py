@@ -59,3 +59,13 @@ def test_a_block_with_cross_attention_is_at_most_seven(name: str, left: tuple[st
     assert row.left == left
     assert max(row.each) <= 7
     assert f"| {name} |" in blocks.table([row])
+
+
+def test_shares_by_family_are_medians() -> None:
+    rows = [
+        blocks.Coverage("bert_ts17_fp32_dynamic", 100, 20, 40, 4, (4,), ()),
+        blocks.Coverage("bert__optimum__O1", 100, 30, 40, 6, (4,), ()),
+        blocks.Coverage("t5_encoder_dynamo18_fp32_dynamic", 100, 50, 50, 25, (4,), ()),
+    ]
+    lines = blocks.families(rows).splitlines()[2:]
+    assert lines == ["| bert | 2 | 12 % | 25 % |", "| t5_encoder | 1 | 50 % | 50 % |", "| all | 3 | 15 % | 30 % |"]
