@@ -7,6 +7,7 @@ from atcfuse.elementwise.expression import (
     MAX_INPUTS,
     MAX_OUTPUTS,
     OPERATORS,
+    REDUCTIONS,
     ROW,
     SCALAR,
     Argument,
@@ -17,6 +18,7 @@ from atcfuse.elementwise.expression import (
     Step,
     parse_expression,
 )
+from atcfuse.elementwise.footprint import MOST_ELEMENTS, row_bytes
 
 __all__ = [
     "BOOL",
@@ -24,7 +26,9 @@ __all__ = [
     "FULL",
     "MAX_INPUTS",
     "MAX_OUTPUTS",
+    "MOST_ELEMENTS",
     "OPERATORS",
+    "REDUCTIONS",
     "ROW",
     "SCALAR",
     "Argument",
@@ -34,4 +38,5 @@ __all__ = [
     "Operand",
     "Step",
     "parse_expression",
+    "row_bytes",
 ]

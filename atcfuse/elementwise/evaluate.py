@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from atcfuse.elementwise.expression import BOOL, FLOAT16, Expression, Operand, Step
+from atcfuse.elementwise.expression import BOOL, COLUMN, FLOAT16, OPERATORS, Expression, Operand, Step
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def evaluate(expression: Expression, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs, numbers as float64, of the shape to which all inputs broadcast.
+    """The outputs, numbers as float64, of the shape to which all inputs broadcast, columns with 1 for their own axes.
 
     Casts to float16 round, and so do float16 results where they are compared, as they would in the model.
     """
@@ -22,9 +22,19 @@ def evaluate(expression: Expression, inputs: Sequence[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
         for step in expression.steps:
             values = [_value(expression, step, a, inputs, results) for a in step.arguments]
-            results.append(_FUNCTIONS[step.op](*values) if step.op != "Cast" else _cast(step, values[0]))
+            results.append(_computed(expression, step, values))
     shape = np.broadcast_shapes(*(x.shape for x in inputs))
-    return [np.broadcast_to(results[i], shape) for i in expression.outputs]
+    narrow = (*shape[: len(shape) - expression.columns], *(1,) * expression.columns)
+    made = zip(expression.outputs, expression.output_kinds, strict=True)
+    return [np.broadcast_to(results[i], narrow if kind == COLUMN else shape) for i, kind in made]
+
+
+def _computed(expression: Expression, step: Step, values: Sequence[Any]) -> Array:
+    if step.op == "Cast":
+        return _cast(step, values[0])
+    if OPERATORS[step.op].reduces:
+        return _REDUCED[step.op](values[0], tuple(range(-expression.columns, 0)))
+    return _FUNCTIONS[step.op](*values)
 
 
 def _value(
@@ -69,6 +79,19 @@ def _gelu_tanh(x: Array) -> Array:
     return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
+def _sum(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.asarray(x.sum(axis=axes, keepdims=True))
+
+
+_REDUCED: Mapping[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "ReduceSum": _sum,
+    "ReduceMean": lambda x, axes: np.asarray(x.mean(axis=axes, keepdims=True)),
+    "ReduceMax": lambda x, axes: np.asarray(x.max(axis=axes, keepdims=True)),
+    "ReduceMin": lambda x, axes: np.asarray(x.min(axis=axes, keepdims=True)),
+    "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
+    "ReduceL1": lambda x, axes: _sum(np.abs(x), axes),
+    "ReduceL2": lambda x, axes: np.sqrt(_sum(x * x, axes)),
+}
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "Add": np.add,
     "Sub": np.subtract,

@@ -28,7 +28,9 @@ FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
 TOLERANCE = {FLOAT: 2e-5, FLOAT16: 2e-3, BFLOAT16: 1.2e-2}
 SOCS = {"910B": "Ascend910B1", "310P": "Ascend310P3"}
 FUNCTIONS = [
-    op for op, of in OPERATORS.items() if of.result == "same" and not of.takes_bool and op not in ("Log", "Sqrt")
+    op
+    for op, of in OPERATORS.items()
+    if of.result == "same" and not of.takes_bool and not of.reduces and op not in ("Log", "Sqrt")
 ]
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -85,7 +87,7 @@ def random_expression(seed: int, family: str) -> Expression:
     spread = source.random() < 0.6
     kinds: list[Kind] = [
         FULL,
-        SCALAR,
+        *([] if spread and family == "310P" else [SCALAR]),  # a step of scalars is a column there, which is not stored
         *([ROW, ROW] if spread else []),
         *([COLUMN] if spread and family == "910B" else []),
     ]
