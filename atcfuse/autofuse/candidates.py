@@ -10,14 +10,35 @@ from typing import Any
 
 from atcfuse.autofuse.grouping import Shape, Space, narrowed
 from atcfuse.dims import broadcast
-from atcfuse.elementwise import BOOL, COLUMN, FULL, OPERATORS, REDUCTIONS, ROW, SCALAR, Kind
+from atcfuse.elementwise import (
+    BOOL,
+    COLUMN,
+    FULL,
+    INTEGERS,
+    OPERATORS,
+    REDUCTIONS,
+    ROW,
+    SCALAR,
+    Kind,
+    Operand,
+    Step,
+    takes_integers,
+)
+from atcfuse.elementwise.functions import ROUNDINGS
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.schema import parameter
 
 FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
 FLOATS = frozenset({FLOAT, FLOAT16, BFLOAT16})
 MOST_AXES = 8
-_DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
+_DEFAULTS = {
+    "LeakyRelu": {"alpha": 0.01},
+    "Elu": {"alpha": 1.0},
+    "Celu": {"alpha": 1.0},
+    "ThresholdedRelu": {"alpha": 1.0},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+    "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+}
 _EXPONENTS = (0.5, 1.0, 2.0, 3.0)
 _HIGHEST = {FLOAT: 3.4028234663852886e38, FLOAT16: 65504.0, BFLOAT16: 3.3895313892515355e38}
 """The largest finite numbers: where Clip has no bound, that of the type holds, so that infinities become finite."""
@@ -58,6 +79,7 @@ class Reader:
 
     def __init__(self, scope: Scope, types: frozenset[int], whole_blocks: int = 1, longest: int = 0) -> None:
         self._scope, self._types, self._blocks, self._longest = scope, types, whole_blocks, longest
+        self._integers = self._blocks == 1
         self.unreduced: dict[int, tuple[str, str]] = {}
 
     def dtype(self, value: str) -> int:
@@ -75,6 +97,8 @@ class Reader:
         if found is None:
             return None
         op, arguments = found
+        if self._blocks > 1 and op in ROUNDINGS:
+            return None
         if len(arguments) != OPERATORS[op].values + OPERATORS[op].constants:
             return None
         space = self._reduced(node, arguments) if op in REDUCTIONS else self._space(arguments, fact.shape)
@@ -114,6 +138,9 @@ class Reader:
         if any(m and not isinstance(v, str) for m, v in zip(masks, values, strict=True)):
             return False
         numbers = {k for k, m in zip(kinds, masks, strict=True) if k and not m}
+        if numbers & INTEGERS:
+            step = Step(op, tuple(Operand("x", 0) if isinstance(a, str) else a for a in arguments), dtype)
+            return self._integers and len(numbers) == 1 and takes_integers(step)
         if any(k != BOOL for k, m in zip(kinds, masks, strict=True) if k and m) or not numbers <= self._types:
             return False
         if op == "Cast":
@@ -237,6 +264,8 @@ def _clip(reader: Reader, node: Node) -> _Read | None:
 def _with_attributes(reader: Reader, node: Node) -> _Read | None:
     values = [float(node.attributes.get(name, default)) for name, default in _DEFAULTS[node.op].items()]
     if not all(map(math.isfinite, values)):
+        return None
+    if node.op == "Celu" and not values[0]:
         return None
     return node.op, [reader.argument(node.input(0)), *values]
 

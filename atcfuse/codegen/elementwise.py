@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from atcfuse.codegen.signature import BFLOAT16, CPP_TYPES, ELEMENT_BYTES, Signature
-from atcfuse.elementwise import BOOL, COLUMN, FULL, ROW, SCALAR, Expression, Kind, parse_expression
+from atcfuse.codegen.signature import BFLOAT16, CPP_TYPES, ELEMENT_BYTES, INT32, Signature
+from atcfuse.elementwise import BOOL, COLUMN, FULL, INTEGERS, ROW, SCALAR, Expression, Kind, parse_expression
 from atcfuse.elementwise.footprint import COLUMN_ROWS, TEMPORARY_BYTES, Needs, needs_of, own_planes
+from atcfuse.elementwise.functions import ROUNDINGS
 from atcfuse.elementwise.lower import Program, lower, scalar_name
 from atcfuse.tiling import Platform
 from atcfuse.tiling import elementwise as tiling
 
-ELEMENTS = {"910B": ("float16", "bfloat16", "float32", "bool"), "310P": ("float16", "float32", "bool")}
-_RAW = {1: "uint8_t", 2: "uint16_t", 4: "float"}
+ELEMENTS = {
+    "910B": ("float16", "bfloat16", "float32", "bool", "int32", "int64"),
+    "310P": ("float16", "float32", "bool"),
+}
+_RAW = {1: "uint8_t", 2: "uint16_t", 4: "float", 8: "int64_t"}
 """Types by which elements are copied, by their bytes."""
 _REDUCTIONS = ("Sum", "Max", "Min")
 
@@ -39,6 +43,12 @@ def refusal(signature: Signature) -> str | None:
         return "310P copies no parts of blocks, which one value a row needs"
     if signature.family == "310P" and expression.reduces:
         return "reductions of rows are generated for 910B alone"
+    if signature.family == "310P" and INTEGERS & {x.dtype for x in expression.inputs}:
+        return "310P casts no integers as the kernel needs it"
+    if signature.family == "310P" and any(step.op in ROUNDINGS for step in expression.steps):
+        return "310P rounds no float32 to integers in place"
+    if any(x.dtype in INTEGERS and x.kind == ROW for x in expression.inputs):
+        return "an integer row is not loaded"
     return None
 
 
@@ -102,6 +112,7 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "has_spread": bool(expression.of_kind(ROW) or expression.of_kind(COLUMN)),
         "means": any(step.op == "ReduceMean" for step in expression.steps),
         "reductions": [name for name in _REDUCTIONS if any(f"{name}Rows(" in line for line in program.lines)],
+        "loads_integers": any(x.dtype in INTEGERS and x.kind == COLUMN for x in expression.inputs),
         "bool_spread": any(signature.dtypes[f"x{i + 1}"] == BOOL for i in expression.of_kind(ROW)),
         "pads": signature.family == "910B",
         "temporary_bytes": TEMPORARY_BYTES,
@@ -141,7 +152,7 @@ def _operands(
 
 def _described(signature: Signature, name: str, index: int, kind: Kind) -> dict[str, Any]:
     dtype = signature.dtypes[name]
-    raw = _RAW[ELEMENT_BYTES[dtype]]
+    raw = "int32_t" if dtype == INT32 else _RAW[ELEMENT_BYTES[dtype]]
     return {"name": name, "number": index + 1, "kind": kind, "type": CPP_TYPES[dtype], "raw": raw}
 
 

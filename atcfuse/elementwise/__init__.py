@@ -4,6 +4,7 @@ from atcfuse.elementwise.expression import (
     BOOL,
     COLUMN,
     FULL,
+    INTEGERS,
     MAX_INPUTS,
     MAX_OUTPUTS,
     OPERATORS,
@@ -17,6 +18,7 @@ from atcfuse.elementwise.expression import (
     Operand,
     Step,
     parse_expression,
+    takes_integers,
 )
 from atcfuse.elementwise.footprint import MOST_ELEMENTS, row_bytes
 
@@ -24,6 +26,7 @@ __all__ = [
     "BOOL",
     "COLUMN",
     "FULL",
+    "INTEGERS",
     "MAX_INPUTS",
     "MAX_OUTPUTS",
     "MOST_ELEMENTS",
@@ -39,4 +42,5 @@ __all__ = [
     "Step",
     "parse_expression",
     "row_bytes",
+    "takes_integers",
 ]

@@ -12,7 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from atcfuse.elementwise.expression import BOOL, COLUMN, FLOAT, FLOAT16, FULL, SCALAR, Argument, Expression, Operand
+from atcfuse.elementwise.expression import (
+    BOOL,
+    COLUMN,
+    FLOAT,
+    FLOAT16,
+    FULL,
+    INTEGERS,
+    SCALAR,
+    Argument,
+    Expression,
+    Operand,
+)
 from atcfuse.elementwise.numbers import c_number
 from atcfuse.elementwise.registers import BUFFERED, SPREAD, Instruction, Pool, Register, Side
 
@@ -143,7 +154,8 @@ class Builder:
         if dtype == BOOL:
             half = self.emit("Cast", "Cast({d:half}, {0}, RoundMode::CAST_NONE, {n})", source)
             return self.emit("Cast", "Cast({d}, {0:half}, RoundMode::CAST_NONE, {n})", half, apart=True)
-        return self.emit("Cast", "Cast({d}, {0}, RoundMode::CAST_NONE, {n})", source)
+        mode = "CAST_RINT" if dtype in INTEGERS else "CAST_NONE"
+        return self.emit("Cast", f"Cast({{d}}, {{0}}, RoundMode::{mode}, {{n}})", source)
 
     def number(self, argument: Argument) -> str | None:
         """A constant or a scalar input as a C++ expression, None for anything else."""

@@ -13,6 +13,9 @@ from atcfuse.elementwise.expression import BOOL, COLUMN, FLOAT16, OPERATORS, Exp
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+_SELECTIVE = frozenset({"Floor", "Ceil", "Round", "Sign", "ThresholdedRelu"})
+
+
 def evaluate(expression: Expression, inputs: Sequence[Array]) -> list[Array]:
     """The outputs, numbers as float64, of the shape to which all inputs broadcast, columns with 1 for their own axes.
 
@@ -43,7 +46,7 @@ def _value(
     if not isinstance(argument, Operand):
         return bool(argument) if expression.argument_type(step) == BOOL else np.float64(argument)
     value: Array = (inputs if argument.source == "x" else results)[argument.index]
-    if step.dtype == BOOL and expression.dtype(argument) == FLOAT16:
+    if (step.dtype == BOOL or step.op in _SELECTIVE) and expression.dtype(argument) == FLOAT16:
         return _half(value)
     return value
 
@@ -119,6 +122,15 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "LeakyRelu": lambda x, alpha: np.where(x < 0, alpha * x, x),
     "Elu": lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x),
     "Clip": np.clip,
+    "PRelu": lambda x, slope: np.where(x < 0, slope * x, x),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Selu": lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(x), x),
+    "Celu": lambda x, alpha: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)),
+    "ThresholdedRelu": lambda x, alpha: np.where(x > alpha, x, 0.0),
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Round": np.rint,
+    "Sign": np.sign,
     "Equal": np.equal,
     "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal,

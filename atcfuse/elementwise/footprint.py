@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atcfuse.elementwise.expression import BFLOAT16, BOOL, COLUMN, FLOAT, FLOAT16, FULL, ROW, Expression
+from atcfuse.elementwise.expression import (
+    BFLOAT16,
+    BOOL,
+    COLUMN,
+    FLOAT,
+    FLOAT16,
+    FULL,
+    INT32,
+    INT64,
+    ROW,
+    Expression,
+)
 from atcfuse.elementwise.lower import lower
 from atcfuse.elementwise.registers import Program
 
@@ -16,7 +27,7 @@ WORK_FLOATS = 512
 """What reductions of a row of at most `MOST_ELEMENTS` need beside it: two floats for every 64."""
 BITS_UNIT = 256
 MOST_ELEMENTS = 63 * 256  # 255 repeats of 64 lanes spread a column over a row
-ELEMENT_BYTES = {FLOAT: 4, FLOAT16: 2, BFLOAT16: 2, BOOL: 1}
+ELEMENT_BYTES = {FLOAT: 4, INT32: 4, INT64: 8, FLOAT16: 2, BFLOAT16: 2, BOOL: 1}
 _LANES = 64
 _BLOCK_FLOATS = 8
 _COLUMN_BITS_BYTES = 32
@@ -27,8 +38,8 @@ class Needs:
     """What a kernel holds for every element of a tile: bytes of inputs and outputs, planes (row inputs' too), bits.
 
     Beside these `columns` of one float a row (loaded ones too), their bits, and bytes a row of outputs that are
-    columns. `loads` says that columns are loaded, `spreads` that one is spread over rows, `reduces` that rows are
-    reduced.
+    columns. `loads` is the most bytes of an element of a loaded column, `spreads` says that a column is spread over
+    rows, `reduces` that rows are reduced.
     """
 
     in_bytes: int
@@ -39,7 +50,7 @@ class Needs:
     columns: int = 0
     column_bits: int = 0
     column_out_bytes: int = 0
-    loads: bool = False
+    loads: int = 0
     spreads: bool = False
     reduces: bool = False
 
@@ -51,7 +62,7 @@ class Needs:
     @property
     def lanes_at(self) -> int:
         """Where the values of a column are blown up to blocks."""
-        return self.raw_at + (COLUMN_ROWS if self.loads else 0)
+        return self.raw_at + COLUMN_ROWS * max(self.loads, 4 if self.loads else 0) // 4
 
     @property
     def work_at(self) -> int:
@@ -111,7 +122,7 @@ def needs_of(
         columns=program.columns + len(loaded),
         column_bits=program.column_bits,
         column_out_bytes=sum(size for kind, size in made if kind == COLUMN),
-        loads=bool(loaded),
+        loads=max((inputs[i] for i in loaded), default=0),
         spreads=program.spreads,
         reduces=program.reduces,
     )

@@ -82,6 +82,37 @@ def _clip(b: Builder, x: Register, low: float, high: float) -> Register:
     return b.scaled("Mins", x, c_number(high)) if math.isfinite(high) else x
 
 
+def _softsign(b: Builder, x: Register) -> Register:
+    return b.call("Div", x, b.scaled("Adds", b.call("Abs", x), "1.0f"))
+
+
+def _selu(b: Builder, x: Register, alpha: float, gamma: float) -> Register:
+    return b.scaled("Muls", _elu(b, x, alpha), c_number(gamma))
+
+
+def _celu(b: Builder, x: Register, alpha: float) -> Register:
+    low = b.scaled("Muls", b.scaled("Mins", x, "0.0f"), c_number(1 / alpha))
+    low = b.scaled("Muls", b.scaled("Adds", b.call("Exp", low), "-1.0f"), c_number(alpha))
+    return b.call("Add", low, b.call("Relu", x))
+
+
+def _thresholded_relu(b: Builder, x: Register, alpha: float) -> Register:
+    return b.select(None, b.compare("GT", x, c_number(alpha)), x, "0.0f")
+
+
+def _sign(b: Builder, x: Register) -> Register:
+    above, below = b.ones(b.compare("GT", x, "0.0f")), b.ones(b.compare("LT", x, "0.0f"))
+    return b.call("Sub", above, below)
+
+
+def _rounding(mode: str) -> Callable[[Builder, Register], Register]:
+    """To an integer, in float32: 910B alone has that as an instruction."""
+    return lambda b, x: b.emit("Cast", f"Cast({{d}}, {{0}}, RoundMode::{mode}, {{n}})", x, apart=True)
+
+
+ROUNDINGS = {"Floor": "CAST_FLOOR", "Ceil": "CAST_CEIL", "Round": "CAST_RINT"}
+SELECTIVE = frozenset({*ROUNDINGS, "Sign", "ThresholdedRelu"})
+"""Functions with jumps: they need what the model rounded, as comparisons do."""
 FUNCTIONS: Mapping[str, Callable[..., Register]] = {
     **{op: _instruction(name) for op, name in {"Log": "Ln"}.items()},
     **{op: _instruction(op) for op in ("Abs", "Sqrt", "Exp", "Relu")},
@@ -98,4 +129,10 @@ FUNCTIONS: Mapping[str, Callable[..., Register]] = {
     "LeakyRelu": _leaky_relu,
     "Elu": _elu,
     "Clip": _clip,
+    "Softsign": _softsign,
+    "Selu": _selu,
+    "Celu": _celu,
+    "ThresholdedRelu": _thresholded_relu,
+    "Sign": _sign,
+    **{op: _rounding(mode) for op, mode in ROUNDINGS.items()},
 }

@@ -9,14 +9,24 @@ import math
 from collections.abc import Sequence
 
 from atcfuse.elementwise.builder import Builder, operands, scalar_name
-from atcfuse.elementwise.expression import BFLOAT16, BOOL, FLOAT16, REDUCTIONS, Argument, Expression, Operand, Step
-from atcfuse.elementwise.functions import FUNCTIONS
+from atcfuse.elementwise.expression import (
+    BFLOAT16,
+    BOOL,
+    FLOAT16,
+    INTEGERS,
+    REDUCTIONS,
+    Argument,
+    Expression,
+    Operand,
+    Step,
+)
+from atcfuse.elementwise.functions import FUNCTIONS, SELECTIVE
 from atcfuse.elementwise.numbers import c_number, is_power_of_two
 from atcfuse.elementwise.registers import Program, Register, assigned
 
 _HUGE = 1e4
 _BOUNDED = frozenset({"Sigmoid", "Tanh", "Erf", "HardSigmoid"})
-_EXACT = frozenset({"Neg", "Abs", "Relu", "Min", "Max", "Where", "Clip", "Cast", "ReduceMax", "ReduceMin"})
+_EXACT = frozenset({"Neg", "Abs", "Relu", "Min", "Max", "Where", "Clip", "Cast", "ReduceMax", "ReduceMin", *SELECTIVE})
 """Operators whose result has no more digits than their operands."""
 _COMPARES = {"Equal": "EQ", "Greater": "GT", "GreaterOrEqual": "GE", "Less": "LT", "LessOrEqual": "LE"}
 _MIRRORED = {"EQ": "EQ", "GT": "LT", "GE": "LE", "LT": "GT", "LE": "GE"}
@@ -57,6 +67,8 @@ def _step(b: Builder, step: Step) -> Register:
     op, arguments = step.op, step.arguments
     if op in _BINARY:
         return _binary(b, op, *arguments)
+    if op == "PRelu":
+        return _prelu(b, *arguments)
     if op == "Where":
         return _where(b, *arguments)
     if op == "Cast":
@@ -68,7 +80,21 @@ def _step(b: Builder, step: Step) -> Register:
         assert isinstance(value, Operand)
         return _reduce(b, op, value)
     numbers = [c for c in constants if not isinstance(c, Operand)]
-    return FUNCTIONS[op](b, b.as_plane(value), *numbers)
+    x = _as_in_model(b, value) if op in SELECTIVE else b.as_plane(value)
+    return FUNCTIONS[op](b, x, *numbers)
+
+
+def _as_in_model(b: Builder, value: Argument) -> Register:
+    """A value as the model has it, on a plane."""
+    rounded = b.rounded_operand(value)
+    return rounded if isinstance(rounded, Register) else b.as_plane(value)
+
+
+def _prelu(b: Builder, value: Argument, slope: Argument) -> Register:
+    x, number = b.as_plane(value), b.number(slope)
+    low = b.scaled("Mins", x, "0.0f")
+    low = b.scaled("Muls", low, number) if number is not None else b.call("Mul", low, b.as_plane(slope))
+    return b.call("Add", low, b.call("Relu", x))
 
 
 def _binary(b: Builder, op: str, one: Argument, other: Argument) -> Register:
@@ -117,10 +143,8 @@ def _cast(b: Builder, step: Step) -> Register:
     assert isinstance(value, Operand)
     source = b.expression.dtype(value)
     if step.dtype == BOOL and source != BOOL:
-        plane = b.rounded_operand(value)
-        assert isinstance(plane, Register) or value.source == "x"
-        return b.ones(b.compare("NE", plane if isinstance(plane, Register) else b.plane(value), "0.0f"))
-    plane, huge = b.plane(value), b.huge.get(value, False)
+        return b.ones(b.compare("NE", _as_in_model(b, value), "0.0f"))
+    plane, huge = b.plane(value), source in INTEGERS or b.huge.get(value, False)
     if source in (FLOAT16, BFLOAT16) and step.dtype != source and not b.exact.get(value, True):
         plane = b.rounded(plane, source, huge)
     if step.dtype in (FLOAT16, BFLOAT16) and source not in (BOOL, step.dtype):

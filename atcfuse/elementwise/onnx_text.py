@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from atcfuse.elementwise.expression import BOOL, FLOAT, OPERATORS, Argument, Expression, Operand, Step
 
 _GELU = {"Gelu": "none", "GeluTanh": "tanh"}
-_ATTRIBUTES = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+_ATTRIBUTES = {
+    **dict.fromkeys(("LeakyRelu", "Elu", "Celu", "ThresholdedRelu"), ("alpha",)),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+}
 _CLIP_BY_INPUTS = 11
 _AXES_INPUT_SINCE = {"ReduceSum": 13}
 
