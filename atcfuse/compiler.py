@@ -26,7 +26,16 @@ from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.options import Options
 from atcfuse.report.bounds import bounded
 from atcfuse.resources import data_folder
-from atcfuse.rounds import MAX_GROUPINGS, MAX_ROUNDS, another_round, folded, group_leftovers, one_round, unfolded
+from atcfuse.rounds import (
+    MAX_GROUPINGS,
+    MAX_ROUNDS,
+    another_round,
+    folded,
+    group_leftovers,
+    one_round,
+    unfolded,
+    ungrouped,
+)
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.switches import NO_SWITCHES, read_switches
 
@@ -187,6 +196,7 @@ def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
             break
         model = _indexed(model)
         _finders(model, tools, lookup, findings.pricer)
+    findings.kept += ungrouped(findings)
     return model
 
 

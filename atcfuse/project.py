@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from atcfuse.codegen import GeneratedKernel, status_of
 from atcfuse.codegen.literals import c_float
 from atcfuse.codegen.names import content_letters, kernel_function, op_type_stem
-from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT, FLOAT16
+from atcfuse.codegen.signature import BFLOAT16, BOOL, ELEMENT_NAMES, FLOAT, FLOAT16, INT32, INT64
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.kernel import Operand
 from atcfuse.templates import environment
@@ -26,9 +26,15 @@ from atcfuse.tiling import Platform, family_of, planned_platform
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-GE_TYPES = {FLOAT: "ge::DT_FLOAT", FLOAT16: "ge::DT_FLOAT16", BFLOAT16: "ge::DT_BF16", BOOL: "ge::DT_BOOL"}
-_MSOPGEN_TYPES = {FLOAT: "fp32", FLOAT16: "fp16", BFLOAT16: "bf16", BOOL: "bool"}
-_ELEMENT_NAMES = {FLOAT: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16", BOOL: "bool"}
+GE_TYPES = {
+    FLOAT: "ge::DT_FLOAT",
+    FLOAT16: "ge::DT_FLOAT16",
+    BFLOAT16: "ge::DT_BF16",
+    BOOL: "ge::DT_BOOL",
+    INT32: "ge::DT_INT32",
+    INT64: "ge::DT_INT64",
+}
+_MSOPGEN_TYPES = {FLOAT: "fp32", FLOAT16: "fp16", BFLOAT16: "bf16", BOOL: "bool", INT32: "int32", INT64: "int64"}
 _COMPUTE_UNITS = {"Ascend910_93": "ascend910_93", "Ascend910B": "ascend910b", "Ascend310P": "ascend310p"}
 _HOST, _PLUGIN = "op_host/op.cpp.j2", "framework/onnx_plugin/plugin.cpp.j2"
 _DISPATCH = "framework/onnx_plugin/dispatch.cpp.j2"
@@ -140,7 +146,7 @@ def _check_told_apart(op: str, kernels: Sequence[ProjectKernel]) -> None:
         if other.kernel.signature.dtypes == signature.dtypes:
             names = f"{other.kernel.op_type} and {k.kernel.op_type}"
             raise UsageError(error("ATF730", f"nodes of {names}, both {op}, cannot be told apart"))
-        types = sorted(_ELEMENT_NAMES[s.dtypes[s.spec.inputs[0].name]] for s in (other.kernel.signature, signature))
+        types = sorted(ELEMENT_NAMES[s.dtypes[s.spec.inputs[0].name]] for s in (other.kernel.signature, signature))
         hint = "use --precision-mode force_fp16, or give the model one element type throughout"
         message = f"two kernels of {op} differ in element types only ({' and '.join(types)})"
         note = "ATC tells a plugin a node's attributes and inputs, not their element types"
@@ -182,8 +188,8 @@ def _op_values(k: ProjectKernel) -> dict[str, Any]:
         "given": [index for index, o in enumerate(inputs) if o["present"]],
         "attributes": [_attribute(a.name, a.kind, signature.attributes[a.name]) for a in spec.attributes],
         "has_host_header": f"{kernel.function}_host.h" in kernel.files,
-        "element": _ELEMENT_NAMES[element],
-        "status": status_of(signature.family, _ELEMENT_NAMES[element]),
+        "element": ELEMENT_NAMES[element],
+        "status": status_of(signature.family, ELEMENT_NAMES[element]),
         "operands": [o["name"] for o in inputs if o["present"]],
     }
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from atcfuse import autofuse
 from atcfuse.decide import DEPTH, Pricer, kept_by_user
+from atcfuse.estimate import planned_share
 from atcfuse.fold import Folding, fold, replacement
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model
@@ -16,6 +17,7 @@ from atcfuse.match.find import Lookup, Match, NearMiss, RuleFinder
 from atcfuse.match.heads import Heads
 from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
+from atcfuse.planner.work import platform
 from atcfuse.rewrite import Fusion, plan, prepare, reconnected
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
@@ -143,29 +145,36 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
         return False
     pricer, device, off = findings.pricer, tools.device, tools.why_off(rule)
     kinds_of = pricer.kinds_of if pricer else Remembered()
-    limits = autofuse.Limits.of(device.family, device.icache // device.vector_call_bytes)
+    room = platform(device, planned_share(device, tools.options)).ub
+    limits = autofuse.Limits.of(device.family, device.icache // device.vector_call_bytes, room)
     ready: list[Fusion] = []
     for scope in model.scopes():
-        found = autofuse.find_fusions(scope, tools.kernels[rule.kernel], limits, kinds_of, tools.keep)
-        findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(found)
-        for fusion in found:
+        found = autofuse.search(scope, tools.kernels[rule.kernel], limits, kinds_of, tools.keep)
+        findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(found.fusions)
+        for fusion in found.fusions:
             refusal = off or (pricer.refusal(fusion) if pricer else None)
             if refusal is None:
                 ready.append(fusion)
             else:
                 anchor, members = fusion.match.anchor, fusion.match.members
                 findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, members))
-        for match in autofuse.too_short(scope, tools.kernels[rule.kernel], limits, kinds_of, found, tools.keep):
-            anchor = match.anchor
-            reason = f"{device.name}: it moves whole blocks of 32 elements, and {anchor.name!r} may give less than one"
-            refusal = Refusal("ATF336", reason, anchor.name)
-            findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, match.members))
+        for left in found.left_out:
+            refusal = Refusal(left.code, f"{device.name}: {left.reason}", left.anchor.name)
+            findings.left_out.append(Kept(rule, scope, left.anchor.name, left.anchor.index, refusal, left.members))
         for node in autofuse.kept_by_user(scope, tools.keep, kinds_of):
             reason = tools.keep.reason(node.name, node.op)
             refusal = Refusal("ATF325", reason, node.name)
             findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))
     selection = select(ready, pricer.gain if pricer else lambda f: float(len(f.match.members)))
     return carry_out(model, selection.chosen, findings)
+
+
+def ungrouped(findings: Findings) -> list[Kept]:
+    """What only a limit of the kernel left out of groups, one entry an anchor; none for what another one then took."""
+    taken = {f.match.scope.nodes[i].name for f, _ in findings.fusions for i in f.match.members}
+    told = {k.anchor for k in findings.kept}
+    left = {(k.scope.path, k.anchor or k.index): k for k in findings.left_out if k.anchor not in taken | told}
+    return list(left.values())
 
 
 def carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> bool:

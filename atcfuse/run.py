@@ -74,6 +74,8 @@ class Findings:
     blocked: list[Kept] = field(default_factory=list)
     overtaken: list[Kept] = field(default_factory=list)
     """What the last round kept although a fusion took its anchor: the next round does not find it again."""
+    left_out: list[Kept] = field(default_factory=list)
+    """What only a limit of its kernel kept out of an element-wise group, pass after pass."""
     matched: dict[str, int] = field(default_factory=dict)
     waiting: bool = False
     """Whether fusions of level `elementwise` wait for a round in which nothing larger fuses."""

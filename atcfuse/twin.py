@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse.codegen import GeneratedKernel, render_driver
-from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT, FLOAT16
+from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT, FLOAT16, INT32, INT64
 from atcfuse.diagnostics import AtcfuseError, error
 from atcfuse.tiling import Platform, platform_of
 
@@ -29,7 +29,7 @@ _WORTH_PRECOMPILING = 2
 FLAGS = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-O1")
 SOCS = {"910B": ("Ascend910B1", 2201), "310P": ("Ascend310P3", 2002)}
 """By family: the chip that the twin stands for, and its `__NPU_ARCH__`."""
-NUMPY_TYPES = {FLOAT: "<f4", FLOAT16: "<f2", BFLOAT16: "<u2", BOOL: "|b1"}
+NUMPY_TYPES = {FLOAT: "<f4", FLOAT16: "<f2", BFLOAT16: "<u2", BOOL: "|b1", INT32: "<i4", INT64: "<i8"}
 """Numpy types of operands by TensorProto.DataType; bfloat16 as its bits in uint16."""
 _BROKE_A_RULE, _REFUSED = 3, 5
 

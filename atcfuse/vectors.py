@@ -10,7 +10,7 @@ import numpy as np
 
 from atcfuse import meaning
 from atcfuse.codegen import GeneratedKernel, Signature
-from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT16
+from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT16, INT32, INT64
 from atcfuse.elementwise import COLUMN, FULL, ROW, SCALAR, parse_expression
 from atcfuse.graph.dialect import Dialect, to_dialect
 from atcfuse.graph.single import Tensor, one_node_model
@@ -76,12 +76,15 @@ def signature_model(
     return model
 
 
+_NUMPY_TYPES = {BOOL: "|b1", FLOAT16: "<f2", INT32: "<i4", INT64: "<i8"}
+
+
 def encode(values: Array, dtype: int) -> Array:
     """Numbers as a kernel's operand: bfloat16 as bits in uint16."""
     if dtype == BFLOAT16:
         return bfloat16_bits(values)
     with np.errstate(over="ignore"):
-        return values.astype({BOOL: "|b1", FLOAT16: "<f2"}.get(dtype, "<f4"))
+        return values.astype(_NUMPY_TYPES.get(dtype, "<f4"))
 
 
 def decode(array: Array, dtype: int) -> Array:

@@ -1,7 +1,7 @@
 """Element-wise operators that no rule took, grouped into `FusedElementwise` nodes in time linear in the model."""
 
 from atcfuse.autofuse.candidates import NAMES
-from atcfuse.autofuse.fusions import Limits, find_fusions, kept_by_user, too_short
+from atcfuse.autofuse.fusions import Limits, find_fusions, kept_by_user, search
 from atcfuse.autofuse.rule import RULE, with_autofuse
 
-__all__ = ["NAMES", "RULE", "Limits", "find_fusions", "kept_by_user", "too_short", "with_autofuse"]
+__all__ = ["NAMES", "RULE", "Limits", "find_fusions", "kept_by_user", "search", "with_autofuse"]

@@ -8,28 +8,47 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from atcfuse.dims import Dim, broadcast
-from atcfuse.elementwise import BOOL, COLUMN, FULL, OPERATORS, ROW, SCALAR, Kind
+from atcfuse.autofuse.grouping import Shape, Space, narrowed
+from atcfuse.dims import broadcast
+from atcfuse.elementwise import (
+    BOOL,
+    COLUMN,
+    FULL,
+    INTEGERS,
+    OPERATORS,
+    REDUCTIONS,
+    ROW,
+    SCALAR,
+    Kind,
+    Operand,
+    Step,
+    takes_integers,
+)
+from atcfuse.elementwise.functions import ROUNDINGS
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.schema import parameter
 
 FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
 FLOATS = frozenset({FLOAT, FLOAT16, BFLOAT16})
 MOST_AXES = 8
-_DEFAULTS = {"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}}
+_DEFAULTS = {
+    "LeakyRelu": {"alpha": 0.01},
+    "Elu": {"alpha": 1.0},
+    "Celu": {"alpha": 1.0},
+    "ThresholdedRelu": {"alpha": 1.0},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+    "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+}
 _EXPONENTS = (0.5, 1.0, 2.0, 3.0)
 _HIGHEST = {FLOAT: 3.4028234663852886e38, FLOAT16: 65504.0, BFLOAT16: 3.3895313892515355e38}
 """The largest finite numbers: where Clip has no bound, that of the type holds, so that infinities become finite."""
-
-Shape = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A node as a step: `arguments` are values by name (no-ops looked through) and constants, in the step's order.
 
-    `kinds` maps each way to split the result's axes (how many trailing ones are columns, 0 for none) to how every value
-    is broadcast there; `types` are the values' element types.
+    `space` is what it works on: the shape of its result, or of what it reduces. `types` are the values' element types.
     """
 
     node: Node
@@ -37,8 +56,13 @@ class Candidate:
     arguments: tuple[str | float, ...]
     dtype: int
     shape: Shape
-    kinds: Mapping[int, Mapping[str, Kind]]
+    space: Space
     types: Mapping[str, int]
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it makes one value of every row."""
+        return OPERATORS[self.op].reduces
 
     @property
     def values(self) -> list[str]:
@@ -49,11 +73,14 @@ class Candidate:
 class Reader:
     """Reads candidates from a scope. `types` are the element types that the chip computes with.
 
-    `whole_blocks` is for a chip that copies no parts of blocks: columns must be known to be a multiple of it.
+    `whole_blocks` is for a chip that copies no parts of blocks: columns must be known to be a multiple of it. Rows
+    of at most `longest` columns are reduced; `unreduced` says of other reductions why not, as code and reason.
     """
 
-    def __init__(self, scope: Scope, types: frozenset[int], whole_blocks: int = 1) -> None:
-        self._scope, self._types, self._blocks = scope, types, whole_blocks
+    def __init__(self, scope: Scope, types: frozenset[int], whole_blocks: int = 1, longest: int = 0) -> None:
+        self._scope, self._types, self._blocks, self._longest = scope, types, whole_blocks, longest
+        self._integers = self._blocks == 1
+        self.unreduced: dict[int, tuple[str, str]] = {}
 
     def dtype(self, value: str) -> int:
         """The element type of a value."""
@@ -70,13 +97,15 @@ class Reader:
         if found is None:
             return None
         op, arguments = found
+        if self._blocks > 1 and op in ROUNDINGS:
+            return None
         if len(arguments) != OPERATORS[op].values + OPERATORS[op].constants:
             return None
-        kinds = self._kinds(arguments, fact.shape)
-        if not kinds or not self._typed(op, arguments, fact.dtype):
+        space = self._reduced(node, arguments) if op in REDUCTIONS else self._space(arguments, fact.shape)
+        if space is None or not self._typed(op, arguments, fact.dtype):
             return None
         types = {a: self._scope.fact(a).dtype for a in arguments if isinstance(a, str)}
-        return Candidate(node, op, tuple(arguments), fact.dtype, fact.shape, kinds, types)
+        return Candidate(node, op, tuple(arguments), fact.dtype, fact.shape, space, types)
 
     def number(self, value: str) -> float | None:
         """The one number of a constant value, None where it has none."""
@@ -109,6 +138,9 @@ class Reader:
         if any(m and not isinstance(v, str) for m, v in zip(masks, values, strict=True)):
             return False
         numbers = {k for k, m in zip(kinds, masks, strict=True) if k and not m}
+        if numbers & INTEGERS:
+            step = Step(op, tuple(Operand("x", 0) if isinstance(a, str) else a for a in arguments), dtype)
+            return self._integers and len(numbers) == 1 and takes_integers(step)
         if any(k != BOOL for k, m in zip(kinds, masks, strict=True) if k and m) or not numbers <= self._types:
             return False
         if op == "Cast":
@@ -117,22 +149,52 @@ class Reader:
             return dtype == BOOL and len(numbers) == 1 and numbers <= FLOATS
         return numbers <= {dtype} and (op == "Where" or dtype in FLOATS or not numbers)
 
-    def _kinds(self, arguments: Sequence[str | float], shape: Shape) -> dict[int, dict[str, Kind]]:
-        """For every split that all values allow, how each is broadcast; empty where the node cannot be a step."""
+    def _space(self, arguments: Sequence[str | float], shape: Shape) -> Space | None:
+        """The result's shape with every split that all values allow; None where the node cannot be a step."""
         values = {a: self._scope.fact(a).shape for a in arguments if isinstance(a, str)}
         shapes = [s for s in values.values() if s is not None]
         # A constant stands for one number: the result must have its shape without it.
         if not shapes or len(shapes) != len(values) or _together(shapes) != shape:
-            return {}
-        found: dict[int, dict[str, Kind]] = {}
+            return None
+        found: set[int] = set()
         for columns in range(max(len(shape), 1)):
-            kinds = {name: _kind(s or (), shape, columns) for name, s in values.items()}
-            known = {name: kind for name, kind in kinds.items() if kind is not None}
-            if len(known) == len(kinds) and self._splits(shape, columns, known):
-                found[columns] = known
-        return found
+            kinds = [kind_of(s, shape, columns) for s in shapes]
+            if None not in kinds and self._splits(shape, columns, kinds):
+                found.add(columns)
+        return Space(shape, frozenset(found), 0 in found) if found else None
 
-    def _splits(self, shape: Shape, columns: int, kinds: Mapping[str, Kind]) -> bool:
+    def _reduced(self, node: Node, arguments: Sequence[str | float]) -> Space | None:
+        """What a reduction over the last axes works on, whose columns must be few enough and known."""
+        (value,) = arguments
+        shape = self._scope.fact(value).shape if isinstance(value, str) else None
+        if shape is None or node.attributes.get("keepdims", 1) != 1:
+            return None
+        axes = self.parameter(node, "axes")
+        if not isinstance(axes, (tuple, list)) or not axes or not all(isinstance(a, int) for a in axes):
+            return None
+        count = len(axes)
+        if sorted(a % len(shape) for a in axes) != list(range(len(shape) - count, len(shape))) or count == len(shape):
+            return None
+        why_not = self._unreduced(node, shape[-count:])
+        if why_not is not None:
+            self.unreduced[node.index] = why_not
+            return None
+        made = self._scope.fact(node.outputs[0]).shape
+        return Space(shape, frozenset({count})) if made == narrowed(shape, count) else None
+
+    def _unreduced(self, node: Node, columns: Shape) -> tuple[str, str] | None:
+        """Why rows of these columns are not reduced."""
+        if not self._longest:
+            return "ATF324", f"{node.op} of rows has no kernel for this chip or opset"
+        known = [d for d in columns if isinstance(d, int)]
+        if len(known) != len(columns):
+            return "ATF334", f"{node.op} of rows whose length is dynamic: only a known one surely fits on chip"
+        count = math.prod(known)
+        if count > self._longest:
+            return "ATF338", f"{node.op} of rows of {count:,} columns, of which at most {self._longest:,} fit on chip"
+        return None if count else ("ATF338", f"{node.op} of rows without columns")
+
+    def _splits(self, shape: Shape, columns: int, kinds: Sequence[Kind | None]) -> bool:
         if self._blocks == 1:
             return True
         if not columns:  # whatever the dynamic dims are, there is a whole block, or nothing
@@ -140,7 +202,7 @@ class Reader:
         sizes = shape[len(shape) - columns :]
         known = [d for d in sizes if isinstance(d, int)]
         whole = len(known) == len(sizes) and math.prod(known) % self._blocks == 0
-        return COLUMN not in kinds.values() and whole
+        return COLUMN not in kinds and whole
 
 
 def _together(shapes: Sequence[Shape]) -> Shape:
@@ -149,7 +211,7 @@ def _together(shapes: Sequence[Shape]) -> Shape:
     return tuple(reduce(broadcast, dims) for dims in zip(*padded, strict=True))
 
 
-def _kind(operand: Shape, shape: Shape, columns: int) -> Kind | None:
+def kind_of(operand: Shape, shape: Shape, columns: int) -> Kind | None:
     """How an operand is broadcast to a shape whose last `columns` axes are columns (0: all axes are), or None."""
     padded = (1,) * (len(shape) - len(operand)) + operand
     varies: dict[bool, bool | None] = {True: None, False: None}
@@ -203,6 +265,8 @@ def _with_attributes(reader: Reader, node: Node) -> _Read | None:
     values = [float(node.attributes.get(name, default)) for name, default in _DEFAULTS[node.op].items()]
     if not all(map(math.isfinite, values)):
         return None
+    if node.op == "Celu" and not values[0]:
+        return None
     return node.op, [reader.argument(node.input(0)), *values]
 
 
@@ -211,7 +275,17 @@ def _gelu(reader: Reader, node: Node) -> _Read | None:
     return (op, [reader.argument(node.input(0))]) if op else None
 
 
-_BY_ATTRIBUTE = {**dict.fromkeys(_DEFAULTS, _with_attributes), "Pow": _pow, "Clip": _clip, "Gelu": _gelu}
+def _reduction(reader: Reader, node: Node) -> _Read | None:
+    return node.op, [reader.argument(node.input(0))]
+
+
+_BY_ATTRIBUTE = {
+    **dict.fromkeys(REDUCTIONS, _reduction),
+    **dict.fromkeys(_DEFAULTS, _with_attributes),
+    "Pow": _pow,
+    "Clip": _clip,
+    "Gelu": _gelu,
+}
 _READERS: Mapping[str, Callable[[Reader, Node], _Read | None]] = {
     op: _BY_ATTRIBUTE.get(op, _plain) for op in OPERATORS if op != "GeluTanh"
 }

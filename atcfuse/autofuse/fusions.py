@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from atcfuse.autofuse.candidates import BFLOAT16, FLOATS, NAMES, Candidate, Reader
-from atcfuse.autofuse.grouping import Bounds, Load, Vertex, cut, grow
+from atcfuse.autofuse.candidates import BFLOAT16, FLOATS, NAMES, Candidate, Reader, kind_of
+from atcfuse.autofuse.grouping import Bounds, Load, Shape, Space, Vertex, cut, grow, narrowed, together
 from atcfuse.autofuse.rule import RULE
-from atcfuse.elementwise import BOOL, MAX_INPUTS, MAX_OUTPUTS, Argument, Expression, Input, Operand, Step
+from atcfuse.elementwise import (
+    BOOL,
+    COLUMN,
+    MAX_INPUTS,
+    MAX_OUTPUTS,
+    MOST_ELEMENTS,
+    REDUCTIONS,
+    Argument,
+    Expression,
+    Input,
+    Operand,
+    Step,
+    parse_expression,
+    row_bytes,
+)
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import KindsOf
 from atcfuse.keep_nodes import NO_NODES, KeepNodes
@@ -19,6 +34,7 @@ from atcfuse.meaning import signature_of
 from atcfuse.rewrite import Fusion
 from atcfuse.safety import Extent
 
+_NEGATIVE_AXES_SINCE = 11
 _FRAME_CALLS = 40
 """Calls of a kernel beside its steps: copies, queues, waits."""
 _CALLS = {
@@ -26,6 +42,7 @@ _CALLS = {
     **dict.fromkeys(("Mish", "GeluTanh"), 18),
     **dict.fromkeys(("Gelu", "Elu", "LeakyRelu"), 10),
     **dict.fromkeys(("Where", "Cast", "Not", "Clip", "Reciprocal"), 6),
+    **dict.fromkeys(REDUCTIONS, 8),
 }
 _CALLS_OTHERWISE = 4
 """Calls of a step with its waits, and what it takes to load and store a value."""
@@ -35,44 +52,63 @@ _CALLS_OTHERWISE = 4
 class Limits:
     """What a kernel of the chip at hand can hold: calls in its code, values at once, element types.
 
-    Rows must be multiples of `whole_blocks` elements, 1 where the chip copies parts of 32-byte blocks.
+    Rows must be multiples of `whole_blocks` elements, 1 where the chip copies parts of 32-byte blocks. Rows that are
+    reduced have at most `longest` columns, and with all that is held beside them `ub` bytes.
     """
 
     calls: int = 256
     live: int = 12
     types: frozenset[int] = FLOATS | {BOOL}
     whole_blocks: int = 1
+    longest: int = MOST_ELEMENTS
+    ub: int = 150_000
 
     @staticmethod
-    def of(family: str | None, calls: int) -> Limits:
-        """The limits of a chip family with room for so many calls."""
+    def of(family: str | None, calls: int, ub: int) -> Limits:
+        """The limits of a chip family with room for so many calls and bytes of its unified buffer."""
         if family == "310P":
-            return Limits(calls, types=(FLOATS | {BOOL}) - {BFLOAT16}, whole_blocks=32)
-        return Limits(calls)
+            return Limits(calls, types=(FLOATS | {BOOL}) - {BFLOAT16}, whole_blocks=32, longest=0, ub=ub)
+        return Limits(calls, ub=ub)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Nodes that could be steps but for a limit of the kernel: why not, as code and reason."""
+
+    anchor: Node
+    members: frozenset[int]
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The groups of a scope as fusions, and what only a limit kept out of them."""
+
+    fusions: list[Fusion]
+    left_out: list[LeftOut]
 
 
 def find_fusions(
     scope: Scope, spec: KernelSpec, limits: Limits, kinds_of: KindsOf, keep: KeepNodes = NO_NODES
 ) -> list[Fusion]:
     """The groups of two and more element-wise launches of a scope, as fusions that are safe all at once."""
-    return _Grouping(scope, spec, limits, kinds_of, keep).fusions()
+    return search(scope, spec, limits, kinds_of, keep).fusions
 
 
-def too_short(
-    scope: Scope,
-    spec: KernelSpec,
-    limits: Limits,
-    kinds_of: KindsOf,
-    found: Sequence[Fusion],
-    keep: KeepNodes = NO_NODES,
-) -> Iterator[Match]:
-    """The groups that only the limit of whole blocks leaves out of those found."""
-    if limits.whole_blocks == 1:
-        return
-    taken = {member for fusion in found for member in fusion.match.members}
-    for fusion in find_fusions(scope, spec, replace(limits, whole_blocks=1), kinds_of, keep):
-        if taken.isdisjoint(fusion.match.members):
-            yield fusion.match
+def search(scope: Scope, spec: KernelSpec, limits: Limits, kinds_of: KindsOf, keep: KeepNodes = NO_NODES) -> Found:
+    """The same, with what limits of the chip at hand leave out."""
+    grouping = _Grouping(scope, spec, limits, kinds_of, keep)
+    fusions = grouping.fusions()
+    taken = {member for fusion in fusions for member in fusion.match.members}
+    left_out = [entry for entry in grouping.left_out() if taken.isdisjoint(entry.members)]
+    if limits.whole_blocks > 1:
+        for fusion in find_fusions(scope, spec, replace(limits, whole_blocks=1, longest=0), kinds_of, keep):
+            match = fusion.match
+            if taken.isdisjoint(match.members):
+                reason = f"it moves whole blocks of 32 elements, and {match.anchor.name!r} may give less than one"
+                left_out.append(LeftOut(match.anchor, match.members, "ATF336", reason))
+    return Found(fusions, left_out)
 
 
 class _Grouping:
@@ -80,14 +116,16 @@ class _Grouping:
 
     def __init__(self, scope: Scope, spec: KernelSpec, limits: Limits, kinds_of: KindsOf, keep: KeepNodes) -> None:
         self.scope, self.spec, self.limits = scope, spec, limits
+        self._too_long: list[LeftOut] = []
         kinds = kinds_of(scope)
-        reader = Reader(scope, limits.types, limits.whole_blocks)
+        longest = limits.longest if scope.model.opset >= _NEGATIVE_AXES_SINCE else 0
+        self._reader = Reader(scope, limits.types, limits.whole_blocks, longest)
         self.steps: dict[int, Candidate] = {}
         for position, index in enumerate(scope.order):
             node = scope.nodes[index]
             if node.op not in NAMES or kinds[index] != "launch" or self._left_out(node, keep):
                 continue
-            found = reader.candidate(node)
+            found = self._reader.candidate(node)
             if found is not None:
                 self.steps[position] = found
         self._remote = self._remote_readers()
@@ -110,14 +148,48 @@ class _Grouping:
 
     def fusions(self) -> list[Fusion]:
         """All fusions in the order of the graph."""
+        found = self._grouped()
+        for last in (False, True):
+            long = [piece for piece, fusion in found if not self._fits(piece, fusion)]
+            if not long:
+                break
+            # Such reductions are no steps; what is left of their groups is grouped anew.
+            positions = list(self.steps) if last else [position for piece in long for position in piece]
+            for position in positions:
+                if self.steps[position].reduces:
+                    self._too_long.append(_long(self.steps.pop(position)))
+            found = self._grouped()
+        return [fusion for _, fusion in found]
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """Reductions beside steps that are none themselves."""
+        yield from self._too_long
+        for index, (code, reason) in self._reader.unreduced.items():
+            node = self.scope.nodes[index]
+            source = self._position(self.scope.source(node.input(0)))
+            readers = self.scope.consumers.get(node.outputs[0], ())
+            if source in self.steps or any(self.scope.positions[r.index] in self.steps for r in readers):
+                yield LeftOut(node, frozenset({index}), code, reason)
+
+    def _grouped(self) -> list[tuple[list[int], Fusion]]:
         bounds = Bounds(MAX_INPUTS, MAX_OUTPUTS, max(self.limits.calls - _FRAME_CALLS, 1), self.limits.live)
-        found: list[Fusion] = []
+        found: list[tuple[list[int], Fusion]] = []
         for group in grow(self._vertices()):
             if len(group) > 1:
                 load = self._loads(group)
-                pieces = [self._fusion(piece) for piece in cut(group, load, bounds) if len(piece) > 1]
-                found += [fusion for fusion in pieces if fusion is not None]
+                pieces = [piece for piece in cut(group, load, bounds) if len(piece) > 1]
+                made = ((piece, self._fusion(piece)) for piece in pieces)
+                found += [(piece, fusion) for piece, fusion in made if fusion is not None]
         return found
+
+    def _fits(self, piece: Sequence[int], fusion: Fusion) -> bool:
+        """Whether rows that are reduced fit on chip whole, with all that is held beside them."""
+        reduced = [self.steps[p] for p in piece if self.steps[p].reduces]
+        if not reduced:
+            return True
+        (columns,) = reduced[0].space.splits
+        count = math.prod(d for d in reduced[0].space.shape[-columns:] if isinstance(d, int))
+        return row_bytes(parse_expression(str(fusion.attributes["expression"])), count) <= self.limits.ub
 
     # ------------------------------------------------------------ the graph
 
@@ -132,8 +204,8 @@ class _Grouping:
             if step is None:
                 vertices.append(Vertex(tuple(sources)))
                 continue
-            alike = frozenset(s for s in sources if s in self.steps and self.steps[s].shape == step.shape)
-            vertices.append(Vertex(tuple(sources), frozenset(step.kinds), alike))
+            alike = frozenset(s for s in sources if s in self.steps and _fusible(self.steps[s], step))
+            vertices.append(Vertex(tuple(sources), step.space, alike))
         return vertices
 
     def _captured(self) -> dict[int, set[str]]:
@@ -195,7 +267,9 @@ class _Grouping:
                 shapes.update(rewritten)
         if not outputs:
             return None
-        expression = _expression(steps, inputs, outputs)
+        expression = self._expression(steps, inputs, outputs)
+        if expression is None:
+            return None
         match = Match(
             rule=RULE,
             scope=self.scope,
@@ -220,31 +294,61 @@ class _Grouping:
             found[reader.index] = extents
         return found
 
+    def _expression(
+        self, steps: Sequence[Candidate], inputs: Sequence[str], outputs: Sequence[int]
+    ) -> Expression | None:
+        """What a kernel of the steps computes; None where inputs are broadcast as none can."""
+        space: Space | None = steps[0].space
+        for step in steps[1:]:
+            space = space and together(space, step.space)
+        if space is None:
+            return None
+        columns, shape = min(space.splits), space.shape
+        kinds = {value: kind_of(self.scope.fact(value).shape or (), shape, columns) for value in inputs}
+        made = {s.node.outputs[0]: at for at, s in enumerate(steps)}
+        names = {value: at for at, value in enumerate(inputs)}
+        types = {value: dtype for s in steps for value, dtype in s.types.items()}
+
+        def argument(given: str | float) -> Argument:
+            if not isinstance(given, str):
+                return given
+            return Operand("t", made[given]) if given in made else Operand("x", names[given])
+
+        expression = Expression(
+            columns=columns,
+            inputs=tuple(Input(types[v], kind) for v, kind in kinds.items() if kind is not None),
+            steps=tuple(Step(s.op, tuple(map(argument, s.arguments)), s.dtype) for s in steps),
+            outputs=tuple(outputs),
+        )
+        return expression if None not in kinds.values() and _is_shaped(expression, steps, shape) else None
+
     def _extents(self, step: Candidate, inputs: Sequence[str]) -> tuple[Extent, ...] | None:
         places = {d: (v, i) for v in reversed(inputs) for i, d in enumerate(self.scope.fact(v).shape or ())}
         found = [size if isinstance(size, int) else places.get(size) for size in step.shape]
         return None if any(f is None for f in found) else tuple(f for f in found if f is not None)
 
 
-def _expression(steps: Sequence[Candidate], inputs: Sequence[str], outputs: Sequence[int]) -> Expression:
-    common = set.intersection(*(set(s.kinds) for s in steps))
-    columns = min(common)
-    kinds = {value: kind for s in steps for value, kind in s.kinds[columns].items()}
-    made = {s.node.outputs[0]: at for at, s in enumerate(steps)}
-    names = {value: at for at, value in enumerate(inputs)}
-    types = {value: dtype for s in steps for value, dtype in s.types.items()}
-
-    def argument(given: str | float) -> Argument:
-        if not isinstance(given, str):
-            return given
-        return Operand("t", made[given]) if given in made else Operand("x", names[given])
-
-    return Expression(
-        columns=columns,
-        inputs=tuple(Input(types[v], kinds[v]) for v in inputs),
-        steps=tuple(Step(s.op, tuple(map(argument, s.arguments)), s.dtype) for s in steps),
-        outputs=tuple(outputs),
+def _long(step: Candidate) -> LeftOut:
+    (columns,) = step.space.splits
+    count = math.prod(d for d in step.space.shape[-columns:] if isinstance(d, int))
+    reason = (
+        f"rows of {count:,} columns do not fit on chip whole, with what is computed of them beside {step.node.name!r}"
     )
+    return LeftOut(step.node, frozenset({step.node.index}), "ATF338", reason)
+
+
+def _is_shaped(expression: Expression, steps: Sequence[Candidate], shape: Shape) -> bool:
+    """Whether the results have the shapes that the kernel gives them."""
+    narrow = narrowed(shape, expression.columns)
+    kinds = (expression.kind_of(Operand("t", at)) for at in range(len(steps)))
+    return all(s.shape == (narrow if kind == COLUMN else shape) for s, kind in zip(steps, kinds, strict=True))
+
+
+def _fusible(source: Candidate, step: Candidate) -> bool:
+    """Whether a step may be in the group of one that it reads: it reads whole rows, or one value of each."""
+    if step.reduces or source.shape == step.shape:
+        return source.shape == step.space.shape
+    return any(k and narrowed(step.shape, k) == source.shape for k in step.space.splits)
 
 
 def _as_fusion(match: Match, spec: KernelSpec, expression: Expression, inputs: Sequence[str]) -> Fusion:
@@ -264,4 +368,4 @@ def kept_by_user(scope: Scope, keep: KeepNodes, kinds_of: KindsOf) -> Iterator[N
             yield node
 
 
-__all__ = ["Limits", "find_fusions", "kept_by_user", "too_short"]
+__all__ = ["Found", "LeftOut", "Limits", "find_fusions", "kept_by_user", "search"]

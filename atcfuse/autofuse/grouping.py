@@ -4,6 +4,9 @@ Every node gets a *stage*. Along an edge the stage never falls, and it rises whe
 group have one stage, so no path leaves a group and comes back, and no two groups wait for each other: whatever is on
 such a path has a later stage than the group. A group is grown freely and then cut into pieces that a kernel can hold;
 the pieces are intervals of the topological order, so the same holds for them.
+
+All members of a group work on one *space*, the rows and columns of a shape. A member may also be one value a row, in
+the shape with ones for the columns: what a reduction leaves, and what is computed from that until a whole row reads it.
 """
 
 from __future__ import annotations
@@ -11,20 +14,50 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from atcfuse.dims import Dim
+
 Splits = frozenset[int]
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What members work on: a shape, how many of its trailing axes may be columns, and whether it may be one value a
+    row of a wider shape, because all operands are whole or one element.
+    """
+
+    shape: Shape
+    splits: Splits
+    liftable: bool = False
+
+
+def narrowed(shape: Shape, columns: int) -> Shape:
+    """The shape of one value a row."""
+    return (*shape[: len(shape) - columns], *(1,) * columns)
+
+
+def together(a: Space, b: Space) -> Space | None:
+    """The space of both, None where they have none in common."""
+    if a.shape == b.shape:
+        splits = a.splits & b.splits
+        return Space(a.shape, splits, a.liftable and b.liftable) if splits else None
+    for low, high in ((a, b), (b, a)):
+        splits = frozenset(k for k in high.splits if k and narrowed(high.shape, k) == low.shape)
+        if low.liftable and splits:
+            return Space(high.shape, splits)
+    return None
 
 
 @dataclass(frozen=True)
 class Vertex:
     """A node of the graph: the positions of the nodes that it reads.
 
-    `splits` is None for a node that takes part in no group, else the ways to tell rows from columns that all of its
-    operands allow; members of a group have one in common. `fusible` are those of `reads` that may be in its group:
-    results of its own shape, read element by element.
+    `space` is None for a node that takes part in no group. `fusible` are those of `reads` that may be in its group:
+    results read element by element or row by row.
     """
 
     reads: tuple[int, ...]
-    splits: Splits | None = None
+    space: Space | None = None
     fusible: frozenset[int] = frozenset()
 
 
@@ -35,24 +68,24 @@ def grow(vertices: Sequence[Vertex]) -> list[list[int]]:
     for here, vertex in enumerate(vertices):
         stage = 0
         for source in vertex.reads:
-            leaves = vertices[source].splits is not None and source not in vertex.fusible
+            leaves = vertices[source].space is not None and source not in vertex.fusible
             stage = max(stage, stages[source] + leaves)
-        if vertex.splits is None:
+        if vertex.space is None:
             stages[here] = stage
             continue
         joined = [s for s in vertex.fusible if stages[s] == stage]
-        if not groups.join(here, vertex.splits, joined):
+        if not groups.join(here, vertex.space, joined):
             stage += 1
         stages[here] = stage
-    return groups.members(i for i, v in enumerate(vertices) if v.splits is not None)
+    return groups.members(i for i, v in enumerate(vertices) if v.space is not None)
 
 
 class _Groups:
-    """Disjoint sets with the splits that all members allow."""
+    """Disjoint sets with the space that all members share."""
 
     def __init__(self, count: int) -> None:
         self._parent = list(range(count))
-        self._splits: dict[int, Splits] = {}
+        self._spaces: dict[int, Space] = {}
 
     def _root(self, node: int) -> int:
         while self._parent[node] != node:
@@ -60,16 +93,16 @@ class _Groups:
             node = self._parent[node]
         return node
 
-    def join(self, node: int, splits: Splits, others: Sequence[int]) -> bool:
+    def join(self, node: int, space: Space, others: Sequence[int]) -> bool:
         """Puts a new node into one group with all of `others`, or into one of its own where that cannot be (False)."""
         roots = sorted({self._root(other) for other in others})
-        common = splits
+        common: Space | None = space
         for root in roots:
-            common &= self._splits[root]
-        if not common:
-            self._splits[node] = splits
+            common = common and together(common, self._spaces[root])
+        if common is None:
+            self._spaces[node] = space
             return False
-        self._splits[node] = common
+        self._spaces[node] = common
         for root in roots:
             self._parent[root] = node
         return True

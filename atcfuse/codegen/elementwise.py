@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from atcfuse.codegen.signature import BFLOAT16, CPP_TYPES, ELEMENT_BYTES, Signature
-from atcfuse.elementwise import BOOL, COLUMN, FULL, ROW, SCALAR, Expression, Kind, parse_expression
+from atcfuse.codegen.signature import BFLOAT16, CPP_TYPES, ELEMENT_BYTES, INT32, Signature
+from atcfuse.elementwise import BOOL, COLUMN, FULL, INTEGERS, ROW, SCALAR, Expression, Kind, parse_expression
+from atcfuse.elementwise.footprint import COLUMN_ROWS, TEMPORARY_BYTES, Needs, needs_of, own_planes
+from atcfuse.elementwise.functions import ROUNDINGS
 from atcfuse.elementwise.lower import Program, lower, scalar_name
 from atcfuse.tiling import Platform
 from atcfuse.tiling import elementwise as tiling
 
-ELEMENTS = {"910B": ("float16", "bfloat16", "float32", "bool"), "310P": ("float16", "float32", "bool")}
-_RAW = {1: "uint8_t", 2: "uint16_t", 4: "float"}
+ELEMENTS = {
+    "910B": ("float16", "bfloat16", "float32", "bool", "int32", "int64"),
+    "310P": ("float16", "float32", "bool"),
+}
+_RAW = {1: "uint8_t", 2: "uint16_t", 4: "float", 8: "int64_t"}
 """Types by which elements are copied, by their bytes."""
+_REDUCTIONS = ("Sum", "Max", "Min")
 
 
 def refusal(signature: Signature) -> str | None:
@@ -33,8 +39,16 @@ def refusal(signature: Signature) -> str | None:
         return "masks are given where its expression has numbers, or numbers for masks"
     if signature.family == "310P" and any(t == BFLOAT16 for t in (*given.values(), *signature.dtypes.values())):
         return "310P has no bfloat16"
-    if signature.family == "310P" and expression.of_kind(COLUMN):
+    if signature.family == "310P" and (expression.of_kind(COLUMN) or COLUMN in expression.output_kinds):
         return "310P copies no parts of blocks, which one value a row needs"
+    if signature.family == "310P" and expression.reduces:
+        return "reductions of rows are generated for 910B alone"
+    if signature.family == "310P" and INTEGERS & {x.dtype for x in expression.inputs}:
+        return "310P casts no integers as the kernel needs it"
+    if signature.family == "310P" and any(step.op in ROUNDINGS for step in expression.steps):
+        return "310P rounds no float32 to integers in place"
+    if any(x.dtype in INTEGERS and x.kind == ROW for x in expression.inputs):
+        return "an integer row is not loaded"
     return None
 
 
@@ -57,7 +71,8 @@ def problem_of(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> t
         row=sizes[ROW],
         column=sizes[COLUMN],
         scalar=sizes[SCALAR],
-        outputs=tuple(_bytes(signature, f"y{i + 1}") for i in range(len(expression.outputs))),
+        outputs=_outputs(signature, expression, FULL),
+        column_outputs=_outputs(signature, expression, COLUMN),
         needs=_needs(signature, expression, program),
         pads=signature.family == "910B",
     )
@@ -66,9 +81,13 @@ def problem_of(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> t
 _KINDS: tuple[Kind, ...] = (FULL, ROW, COLUMN, SCALAR)
 
 
-def passes(signature: Signature) -> int:
-    """Vector instructions that an element passes."""
-    return _lowered(signature)[1].passes
+def _outputs(signature: Signature, expression: Expression, kind: Kind) -> tuple[int, ...]:
+    return tuple(_bytes(signature, f"y{i + 1}") for i, k in enumerate(expression.output_kinds) if k == kind)
+
+
+def program_of(signature: Signature) -> Program:
+    """The instructions of the kernel."""
+    return _lowered(signature)[1]
 
 
 def values(signature: Signature) -> Mapping[str, Any]:
@@ -87,11 +106,16 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "needs": needs,
         "column_axes": expression.columns,
         "has_rows": bool(expression.of_kind(ROW)),
-        "has_columns": bool(expression.of_kind(COLUMN)),
+        "has_columns": needs.by_rows,
+        "column_rows": COLUMN_ROWS,
+        "column_outputs": COLUMN in expression.output_kinds,
         "has_spread": bool(expression.of_kind(ROW) or expression.of_kind(COLUMN)),
+        "means": any(step.op == "ReduceMean" for step in expression.steps),
+        "reductions": [name for name in _REDUCTIONS if any(f"{name}Rows(" in line for line in program.lines)],
+        "loads_integers": any(x.dtype in INTEGERS and x.kind == COLUMN for x in expression.inputs),
         "bool_spread": any(signature.dtypes[f"x{i + 1}"] == BOOL for i in expression.of_kind(ROW)),
         "pads": signature.family == "910B",
-        "temporary_bytes": tiling.TEMPORARY_BYTES,
+        "temporary_bytes": TEMPORARY_BYTES,
         "parameters": [o.name for o in spec.inputs] + [o["name"] for o in outputs],
         "unused": [o.name for o in spec.inputs if o.name not in present],
     }
@@ -103,28 +127,32 @@ def _operands(
     """Inputs and outputs with their places in the queues and among the planes."""
     inputs: list[dict[str, Any]] = []
     outputs: list[dict[str, Any]] = []
-    offset, plane = 0, _own_planes(signature, expression, program)
+    offset, plane = 0, own_planes(expression, program, _input_types(signature, expression))
+    column = program.columns
     for index, given in enumerate(expression.inputs):
         described = _described(signature, f"x{index + 1}", index, given.kind)
         if given.kind == FULL:
             described["offset"] = offset
             offset += _bytes(signature, f"x{index + 1}")
-        elif given.kind in (ROW, COLUMN):
+        elif given.kind == ROW:
             described["plane"] = plane
             plane += 1
+        elif given.kind == COLUMN:
+            described["column"] = column
+            column += 1
         else:
             described["scalar"] = scalar_name(index)
         inputs.append(described)
-    offset = 0
-    for index in range(len(expression.outputs)):
-        outputs.append({**_described(signature, f"y{index + 1}", index, FULL), "offset": offset})
-        offset += _bytes(signature, f"y{index + 1}")
+    offsets = {FULL: 0, COLUMN: 0}
+    for index, kind in enumerate(expression.output_kinds):
+        outputs.append({**_described(signature, f"y{index + 1}", index, kind), "offset": offsets[kind]})
+        offsets[kind] += _bytes(signature, f"y{index + 1}")
     return inputs, outputs
 
 
 def _described(signature: Signature, name: str, index: int, kind: Kind) -> dict[str, Any]:
     dtype = signature.dtypes[name]
-    raw = _RAW[ELEMENT_BYTES[dtype]]
+    raw = "int32_t" if dtype == INT32 else _RAW[ELEMENT_BYTES[dtype]]
     return {"name": name, "number": index + 1, "kind": kind, "type": CPP_TYPES[dtype], "raw": raw}
 
 
@@ -134,7 +162,7 @@ def _bytes(signature: Signature, name: str) -> int:
 
 def _lowered(signature: Signature) -> tuple[Expression, Program]:
     expression = parse_expression(signature.text("expression"))
-    types = tuple(signature.dtypes[f"x{i + 1}"] for i in range(len(expression.inputs)))
+    types = _input_types(signature, expression)
     outputs = tuple(signature.dtypes[f"y{i + 1}"] for i in range(len(expression.outputs)))
     return expression, _lower(expression, types, outputs, signature.family)
 
@@ -144,19 +172,11 @@ def _lower(expression: Expression, types: tuple[int, ...], outputs: tuple[int, .
     return lower(expression, types, outputs, family)
 
 
-def _own_planes(signature: Signature, expression: Expression, program: Program) -> int:
-    """Planes of the program; a row is loaded into the first one, and a mask widened through the second."""
-    rows = [signature.dtypes[f"x{i + 1}"] for i in expression.of_kind(ROW)]
-    return max(program.planes, 2 if BOOL in rows else 1 if rows else 0)
+def _input_types(signature: Signature, expression: Expression) -> tuple[int, ...]:
+    return tuple(signature.dtypes[f"x{i + 1}"] for i in range(len(expression.inputs)))
 
 
-def _needs(signature: Signature, expression: Expression, program: Program) -> tiling.Needs:
-    spread = len(expression.of_kind(ROW)) + len(expression.of_kind(COLUMN))
-    return tiling.Needs(
-        in_bytes=sum(_bytes(signature, f"x{i + 1}") for i in expression.of_kind(FULL)),
-        out_bytes=sum(_bytes(signature, f"y{i + 1}") for i in range(len(expression.outputs))),
-        planes=_own_planes(signature, expression, program) + spread,
-        bits=program.bits,
-        temporary=program.temporary,
-        columns=bool(expression.of_kind(COLUMN)),
-    )
+def _needs(signature: Signature, expression: Expression, program: Program) -> Needs:
+    inputs = [_bytes(signature, f"x{i + 1}") for i in range(len(expression.inputs))]
+    outputs = [_bytes(signature, f"y{i + 1}") for i in range(len(expression.outputs))]
+    return needs_of(expression, program, _input_types(signature, expression), inputs, outputs)

@@ -45,7 +45,8 @@ class Generator:
 
     `figures` predicts a launch (or tells why its shapes are refused), `values` are further template variables,
     `refusal` is why no kernel can be made for a signature, or None, and `outputs` names a node's so many outputs.
-    `elements` lists by chip family the element types that the first operand may have.
+    `elements` lists by chip family the element types that the first operand may have. With `infinities` what reaches
+    a maximum may be infinite, as it is in the model.
     """
 
     figures: Callable[[Signature, Shapes, Platform], Figures | str]
@@ -53,6 +54,7 @@ class Generator:
     values: Callable[[Signature], Mapping[str, Any]] = _nothing
     refusal: Callable[[Signature], str | None] = _never
     outputs: Callable[[KernelSpec, Mapping[str, AttributeValue], int], tuple[str, ...]] = _first
+    infinities: bool = False
 
 
 _FFN = Generator(ffn.figures, ffn.ELEMENTS, ffn.values, ffn.refusal)
@@ -79,6 +81,8 @@ GENERATORS: Mapping[str, Generator] = {
     "scale_mask_softmax": Generator(
         scale_mask_softmax.figures, scale_mask_softmax.ELEMENTS, scale_mask_softmax.values, scale_mask_softmax.refusal
     ),
-    "elementwise": Generator(elementwise.figures, elementwise.ELEMENTS, elementwise.values, elementwise.refusal),
+    "elementwise": Generator(
+        elementwise.figures, elementwise.ELEMENTS, elementwise.values, elementwise.refusal, infinities=True
+    ),
 }
 """By kernel name."""

@@ -95,6 +95,7 @@ def render_driver(kernel: GeneratedKernel) -> str:
         host_headers=[name for name in kernel.files if name.endswith("_host.h")],
         inputs=[described(o.name) for o in spec.inputs],
         outputs=[{**described(o.name), "index": index} for index, o in enumerate(spec.outputs)],
+        infinities=GENERATORS[spec.name].infinities,
     )
 
 

@@ -6,16 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from atcfuse.diagnostics import AtcfuseError, error
+from atcfuse.elementwise import expression, footprint
 from atcfuse.kernel import KernelSpec
-from atcfuse.rule.types import ELEMENT_TYPES
 
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...]
 
-FLOAT, BOOL, FLOAT16, BFLOAT16 = (ELEMENT_TYPES[name] for name in ("float32", "bool", "float16", "bfloat16"))
-CPP_TYPES = {FLOAT: "float", FLOAT16: "half", BFLOAT16: "bfloat16_t", BOOL: "uint8_t"}
+FLOAT, INT32, INT64 = expression.FLOAT, expression.INT32, expression.INT64
+BOOL, FLOAT16, BFLOAT16 = expression.BOOL, expression.FLOAT16, expression.BFLOAT16
+CPP_TYPES = {
+    FLOAT: "float",
+    FLOAT16: "half",
+    BFLOAT16: "bfloat16_t",
+    BOOL: "uint8_t",
+    INT32: "int32_t",
+    INT64: "int64_t",
+}
 """C++ element types of kernel operands by TensorProto.DataType; a boolean is a byte."""
-ELEMENT_NAMES = {FLOAT: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16", BOOL: "bool"}
-ELEMENT_BYTES = {FLOAT: 4, FLOAT16: 2, BFLOAT16: 2, BOOL: 1}
+ELEMENT_NAMES = expression.TYPE_NAMES
+ELEMENT_BYTES = footprint.ELEMENT_BYTES
 
 
 @dataclass(frozen=True)

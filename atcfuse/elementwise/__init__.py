@@ -4,9 +4,11 @@ from atcfuse.elementwise.expression import (
     BOOL,
     COLUMN,
     FULL,
+    INTEGERS,
     MAX_INPUTS,
     MAX_OUTPUTS,
     OPERATORS,
+    REDUCTIONS,
     ROW,
     SCALAR,
     Argument,
@@ -16,15 +18,20 @@ from atcfuse.elementwise.expression import (
     Operand,
     Step,
     parse_expression,
+    takes_integers,
 )
+from atcfuse.elementwise.footprint import MOST_ELEMENTS, row_bytes
 
 __all__ = [
     "BOOL",
     "COLUMN",
     "FULL",
+    "INTEGERS",
     "MAX_INPUTS",
     "MAX_OUTPUTS",
+    "MOST_ELEMENTS",
     "OPERATORS",
+    "REDUCTIONS",
     "ROW",
     "SCALAR",
     "Argument",
@@ -34,4 +41,6 @@ __all__ = [
     "Operand",
     "Step",
     "parse_expression",
+    "row_bytes",
+    "takes_integers",
 ]

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from atcfuse.elementwise.expression import BOOL, FLOAT16, Expression, Operand, Step
+from atcfuse.elementwise.expression import BOOL, COLUMN, FLOAT16, OPERATORS, Expression, Operand, Step
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+_SELECTIVE = frozenset({"Floor", "Ceil", "Round", "Sign", "ThresholdedRelu"})
+
+
 def evaluate(expression: Expression, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs, numbers as float64, of the shape to which all inputs broadcast.
+    """The outputs, numbers as float64, of the shape to which all inputs broadcast, columns with 1 for their own axes.
 
     Casts to float16 round, and so do float16 results where they are compared, as they would in the model.
     """
@@ -22,9 +25,19 @@ def evaluate(expression: Expression, inputs: Sequence[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
         for step in expression.steps:
             values = [_value(expression, step, a, inputs, results) for a in step.arguments]
-            results.append(_FUNCTIONS[step.op](*values) if step.op != "Cast" else _cast(step, values[0]))
+            results.append(_computed(expression, step, values))
     shape = np.broadcast_shapes(*(x.shape for x in inputs))
-    return [np.broadcast_to(results[i], shape) for i in expression.outputs]
+    narrow = (*shape[: len(shape) - expression.columns], *(1,) * expression.columns)
+    made = zip(expression.outputs, expression.output_kinds, strict=True)
+    return [np.broadcast_to(results[i], narrow if kind == COLUMN else shape) for i, kind in made]
+
+
+def _computed(expression: Expression, step: Step, values: Sequence[Any]) -> Array:
+    if step.op == "Cast":
+        return _cast(step, values[0])
+    if OPERATORS[step.op].reduces:
+        return _REDUCED[step.op](values[0], tuple(range(-expression.columns, 0)))
+    return _FUNCTIONS[step.op](*values)
 
 
 def _value(
@@ -33,7 +46,7 @@ def _value(
     if not isinstance(argument, Operand):
         return bool(argument) if expression.argument_type(step) == BOOL else np.float64(argument)
     value: Array = (inputs if argument.source == "x" else results)[argument.index]
-    if step.dtype == BOOL and expression.dtype(argument) == FLOAT16:
+    if (step.dtype == BOOL or step.op in _SELECTIVE) and expression.dtype(argument) == FLOAT16:
         return _half(value)
     return value
 
@@ -69,6 +82,19 @@ def _gelu_tanh(x: Array) -> Array:
     return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
+def _sum(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.asarray(x.sum(axis=axes, keepdims=True))
+
+
+_REDUCED: Mapping[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "ReduceSum": _sum,
+    "ReduceMean": lambda x, axes: np.asarray(x.mean(axis=axes, keepdims=True)),
+    "ReduceMax": lambda x, axes: np.asarray(x.max(axis=axes, keepdims=True)),
+    "ReduceMin": lambda x, axes: np.asarray(x.min(axis=axes, keepdims=True)),
+    "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
+    "ReduceL1": lambda x, axes: _sum(np.abs(x), axes),
+    "ReduceL2": lambda x, axes: np.sqrt(_sum(x * x, axes)),
+}
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "Add": np.add,
     "Sub": np.subtract,
@@ -96,6 +122,15 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "LeakyRelu": lambda x, alpha: np.where(x < 0, alpha * x, x),
     "Elu": lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x),
     "Clip": np.clip,
+    "PRelu": lambda x, slope: np.where(x < 0, slope * x, x),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Selu": lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(x), x),
+    "Celu": lambda x, alpha: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)),
+    "ThresholdedRelu": lambda x, alpha: np.where(x > alpha, x, 0.0),
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Round": np.rint,
+    "Sign": np.sign,
     "Equal": np.equal,
     "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal,

@@ -1,4 +1,5 @@
-"""What a `FusedElementwise` node computes: element-wise steps over inputs that are broadcast in one of four ways.
+"""What a `FusedElementwise` node computes: element-wise steps over inputs that are broadcast in one of four ways, and
+reductions of whole rows.
 
 The text form is the node's only attribute. It names neither values nor sizes, so the same computation in every layer is
 one operator, and it holds every constant exactly.
@@ -20,8 +21,19 @@ COLUMN: Kind = "column"
 SCALAR: Kind = "scalar"
 """How an input relates to the result's elements as [rows, columns]: all of them, one row, one column, one element."""
 
-FLOAT, BOOL, FLOAT16, BFLOAT16 = 1, 9, 10, 16
-TYPE_NAMES = {FLOAT: "float32", BOOL: "bool", FLOAT16: "float16", BFLOAT16: "bfloat16"}
+FLOAT, INT32, INT64, BOOL, FLOAT16, BFLOAT16 = 1, 6, 7, 9, 10, 16
+INTEGERS = frozenset({INT32, INT64})
+"""Types of inputs alone: they are cast, or compared with a constant that float32 tells from its neighbours."""
+EXACT_INTEGERS = 2**24
+"""Float32 holds every integer below this, and rounds none from beyond it to one."""
+TYPE_NAMES = {
+    FLOAT: "float32",
+    INT32: "int32",
+    INT64: "int64",
+    BOOL: "bool",
+    FLOAT16: "float16",
+    BFLOAT16: "bfloat16",
+}
 _TYPES = {name: dtype for dtype, name in TYPE_NAMES.items()}
 
 MAX_INPUTS, MAX_OUTPUTS = 8, 4
@@ -33,27 +45,33 @@ class Operator:
     """An operator of expressions: how many values it takes, then how many constants, and what comes out.
 
     `result` is "same" (the type of the last value), "bool", or "cast" (any). `takes_bool` says which values are masks.
+    One that `reduces` makes one value of every row, its axes kept as 1.
     """
 
     values: int
     constants: int = 0
     result: Literal["same", "bool", "cast"] = "same"
     takes_bool: tuple[bool, ...] = ()
+    reduces: bool = False
 
 
+REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2")
+_SELECTIVE = ("Floor", "Ceil", "Round", "Sign")
 _UNARY = ("Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Relu", "Softplus", "Mish")
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 OPERATORS: Mapping[str, Operator] = {
     **{op: Operator(2) for op in ("Add", "Sub", "Mul", "Div", "Min", "Max")},
-    **{op: Operator(1) for op in (*_UNARY, "HardSwish", "Gelu", "GeluTanh")},
-    **{op: Operator(1, 1) for op in ("Pow", "LeakyRelu", "Elu")},
-    **{op: Operator(1, 2) for op in ("Clip", "HardSigmoid")},
+    **{op: Operator(1) for op in (*_UNARY, *_SELECTIVE, "HardSwish", "Gelu", "GeluTanh", "Softsign")},
+    **{op: Operator(1, 1) for op in ("Pow", "LeakyRelu", "Elu", "Celu", "ThresholdedRelu")},
+    **{op: Operator(1, 2) for op in ("Clip", "HardSigmoid", "Selu")},
+    "PRelu": Operator(2),
     **{op: Operator(2, result="bool") for op in _COMPARISONS},
     **{op: Operator(2, takes_bool=(True, True)) for op in ("And", "Or", "Xor")},
     "Not": Operator(1, takes_bool=(True,)),
     "Where": Operator(3, takes_bool=(True,)),
     "Cast": Operator(1, result="cast"),
+    **{op: Operator(1, reduces=True) for op in REDUCTIONS},
 }
 """ONNX's operators by their names, attributes as constants; Gelu with `approximate="tanh"` is GeluTanh."""
 
@@ -93,7 +111,8 @@ class Step:
 class Expression:
     """Inputs, steps in order of computation, and the steps that are outputs.
 
-    `columns` is how many trailing axes of the result make up its columns, 0 where no input is a row or a column.
+    `columns` is how many trailing axes of the result make up its columns, 0 where no value is a row or a column. A step
+    of columns and scalars alone is one value a row; a step that reads anything else has the whole shape.
     """
 
     columns: int
@@ -108,6 +127,20 @@ class Expression:
     def of_kind(self, kind: Kind) -> tuple[int, ...]:
         """The inputs broadcast in this way."""
         return tuple(i for i, given in enumerate(self.inputs) if given.kind == kind)
+
+    def kind_of(self, operand: Operand) -> Kind:
+        """How an operand relates to the result's elements."""
+        return self.inputs[operand.index].kind if operand.source == "x" else _step_kinds(self)[operand.index]
+
+    @property
+    def output_kinds(self) -> tuple[Kind, ...]:
+        """Full or column, for every output."""
+        return tuple(_step_kinds(self)[i] for i in self.outputs)
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a step reduces rows, which must then be whole on chip."""
+        return any(OPERATORS[step.op].reduces for step in self.steps)
 
     @property
     def output_types(self) -> tuple[int, ...]:
@@ -130,6 +163,20 @@ class Expression:
         for i, step in enumerate(self.steps):
             yield f"t{i + 1}: {TYPE_NAMES[step.dtype]} = {step.op}({', '.join(map(_argument_text, step.arguments))})"
         yield f"out {', '.join(f't{i + 1}' for i in self.outputs)}"
+
+
+@lru_cache(maxsize=4096)
+def _step_kinds(expression: Expression) -> tuple[Kind, ...]:
+    found: list[Kind] = []
+    for step in expression.steps:
+        kinds = [
+            expression.inputs[a.index].kind if a.source == "x" else found[a.index]
+            for a in step.arguments
+            if isinstance(a, Operand)
+        ]
+        whole = not expression.columns or FULL in kinds or ROW in kinds
+        found.append(COLUMN if OPERATORS[step.op].reduces or not whole else FULL)
+    return tuple(found)
 
 
 def _argument_text(argument: Argument) -> str:
@@ -189,6 +236,14 @@ def _argument(word: str) -> Argument:
     return value
 
 
+def takes_integers(step: Step) -> bool:
+    """Whether a step of an integer value gives in float32 what it gives in integers."""
+    numbers = [a for a in step.arguments if not isinstance(a, Operand)]
+    exact = all(number == int(number) for number in numbers if abs(number) < EXACT_INTEGERS)
+    near = all(abs(number) < EXACT_INTEGERS for number in numbers)
+    return step.op == "Cast" or (step.op in _COMPARISONS and len(numbers) == 1 and near and exact)
+
+
 def _check_step(expression: Expression, index: int, step: Step) -> None:
     """Raises ValueError for a step that its operator does not allow."""
     operator = OPERATORS[step.op]
@@ -205,9 +260,15 @@ def _check_step(expression: Expression, index: int, step: Step) -> None:
             continue
         if not 0 <= value.index < (len(expression.inputs) if value.source == "x" else index):
             raise ValueError(f"{value} is not known before t{index + 1}")
+        if expression.dtype(value) in INTEGERS and not takes_integers(step):
+            raise ValueError(f"{step.op} of integers")
         is_bool = expression.dtype(value) == BOOL
         may_be_bool = step.op == "Cast" or (step.op == "Where" and position > 0)
         if is_bool != wants_bool and not (may_be_bool and is_bool):
             raise ValueError(f"{step.op} of {TYPE_NAMES[expression.dtype(value)]}")
+        if operator.reduces and (not expression.columns or expression.kind_of(value) != FULL):
+            raise ValueError(f"{step.op} of what is no whole row")
+    if step.dtype in INTEGERS:
+        raise ValueError(f"{step.op} gives integers")
     if operator.result == "bool" and step.dtype != BOOL:
         raise ValueError(f"{step.op} gives a mask")

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from atcfuse.elementwise.expression import BOOL, FLOAT, Argument, Expression, Operand, Step
+from atcfuse.elementwise.expression import BOOL, FLOAT, OPERATORS, Argument, Expression, Operand, Step
 
 _GELU = {"Gelu": "none", "GeluTanh": "tanh"}
-_ATTRIBUTES = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+_ATTRIBUTES = {
+    **dict.fromkeys(("LeakyRelu", "Elu", "Celu", "ThresholdedRelu"), ("alpha",)),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+}
 _CLIP_BY_INPUTS = 11
+_AXES_INPUT_SINCE = {"ReduceSum": 13}
 
 
 def function_lines(
@@ -52,6 +57,8 @@ def _step_lines(expression: Expression, step: Step, result: str, types: Mapping[
         return [f'{result} = Gelu <approximate = "{_GELU[step.op]}"> ({written[0]})']
     if step.op in _ATTRIBUTES:
         return [f"{result} = {step.op} <{_attributes(_ATTRIBUTES[step.op], step.arguments[1:])}> ({written[0]})"]
+    if OPERATORS[step.op].reduces:
+        return _reduced(step.op, written[0], result, expression.columns, opset)
     if step.op == "Clip" and opset < _CLIP_BY_INPUTS:
         finite = ((k, v) for k, v in zip(("min", "max"), step.arguments[1:], strict=True) if math.isfinite(_number(v)))
         given = ", ".join(f"{k} = {_text(v)}" for k, v in finite)
@@ -60,6 +67,15 @@ def _step_lines(expression: Expression, step: Step, result: str, types: Mapping[
         if not isinstance(argument, Operand):
             lines += _constant(name, argument, dtype)
     return [*lines, f"{result} = {step.op} ({', '.join(names)})"]
+
+
+def _reduced(op: str, value: str, result: str, columns: int, opset: int) -> Sequence[str]:
+    """Axes counted from the last one; they became an input at different opsets."""
+    axes = ", ".join(str(axis) for axis in range(-columns, 0))
+    if opset < _AXES_INPUT_SINCE.get(op, 18):
+        return [f"{result} = {op} <axes = [{axes}], keepdims = 1> ({value})"]
+    made = f"{result}_axes = Constant <value = int64[{columns}] {{{axes}}}> ()"
+    return [made, f"{result} = {op} <keepdims = 1> ({value}, {result}_axes)"]
 
 
 def _constant(name: str, value: float, dtype: int) -> list[str]:

@@ -46,7 +46,7 @@ def _ffn(signature: Signature, shapes: Shapes, device: Device, occupancy: float)
 
 def _elementwise(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
     problem, dtype = elementwise.problem_of(signature, shapes), ELEMENT_NAMES[signature.dtypes["x1"]]
-    return plan_elementwise(problem, elementwise.passes(signature), dtype, device, occupancy)
+    return plan_elementwise(problem, elementwise.program_of(signature), dtype, device, occupancy)
 
 
 def _group_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:

@@ -1,7 +1,7 @@
 """Tiling of the `elementwise` kernel and the bytes that it moves, equal to `elementwise_host.h.j2`.
 
 The result is [rows, columns]: its trailing axes are columns where an input is a row or a column, otherwise all elements
-are columns of one row. A tile is some whole rows, or a chunk of one row.
+are columns of one row. A tile is some whole rows, or a chunk of one row; never a chunk where rows are reduced.
 """
 
 from __future__ import annotations
@@ -10,49 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from atcfuse.elementwise.footprint import BITS_UNIT, COLUMN_ROWS, Needs
 from atcfuse.tiling import Platform, ceil_div, round_up
 
 LANES = 64
 """Rows begin at multiples of so many elements in UB, and comparisons take as many at once."""
 RAGGED = 32
 """On 310P copies move so many elements at once, whatever their type."""
-TEMPORARY_BYTES = 12_288
-COLUMN_ROWS = 256
-"""Rows of a tile at most where an input is a column."""
-COLUMN_BYTES = COLUMN_ROWS * (4 + 4 + 32)
-_MOST_ELEMENTS = 63 * 256  # 255 repeats of 64 lanes spread a column over a row
 _LEAST_ELEMENTS = 2048
-_BITS_UNIT = 256
 _MOST_ROWS = 4095
 MOST_COUNT = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a kernel holds for every element of a tile: bytes of inputs and outputs, planes (row inputs' too), bits."""
-
-    in_bytes: int
-    out_bytes: int
-    planes: int
-    bits: int
-    temporary: bool
-    columns: bool
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Buffers whose size no tile changes."""
-        return (TEMPORARY_BYTES if self.temporary else 0) + (COLUMN_BYTES if self.columns else 0)
-
-    def most_elements(self, ub: int) -> int:
-        """Elements of the largest tile that fits, a multiple of `_BITS_UNIT`; 0 where none does."""
-        eighths = 8 * (2 * self.in_bytes + 2 * self.out_bytes + 4 * self.planes) + self.bits
-        most = max(ub - self.fixed_bytes, 0) * 8 // eighths // _BITS_UNIT * _BITS_UNIT
-        return min(most, _MOST_ELEMENTS)
-
-
-@dataclass(frozen=True)
 class Problem:
-    """One node: `spread` means that an input is a row or a column. Element bytes of inputs by kind, and of outputs."""
+    """One node: `spread` means that a value is a row or a column. Element bytes of inputs by kind, and of outputs, with
+    those that are columns apart.
+    """
 
     rows: int
     columns: int
@@ -63,6 +37,7 @@ class Problem:
     scalar: tuple[int, ...]
     outputs: tuple[int, ...]
     needs: Needs
+    column_outputs: tuple[int, ...] = ()
     pads: bool = True
 
     @property
@@ -124,8 +99,13 @@ def refusal(problem: Problem, chip: Platform) -> str | None:
         return None
     if problem.rows > MOST_COUNT or problem.columns > MOST_COUNT:
         return "fewer than 2^31 rows and columns"
-    if problem.needs.most_elements(chip.ub) < _BITS_UNIT:
+    if problem.needs.most_elements(chip.ub) < BITS_UNIT:
         return "operands and temporaries that fit on chip together"
+    most = problem.needs.most_elements(chip.ub)
+    if problem.needs.reduces and round_up(problem.columns, LANES) > most:
+        return (
+            f"rows of at most {most} columns, which must be whole on chip to be reduced: these have {problem.columns}"
+        )
     if not problem.pads and problem.spread and problem.columns % RAGGED:
         return "columns in multiples of 32 where a row is broadcast: this chip copies no parts of blocks"
     if not problem.pads and problem.columns < RAGGED:
@@ -140,12 +120,12 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     most, cores = problem.needs.most_elements(chip.ub), chip.vector_cores
     rows, columns = problem.rows, problem.columns
     if not problem.spread:
-        even = round_up(ceil_div(columns, cores), _BITS_UNIT)
+        even = round_up(ceil_div(columns, cores), BITS_UNIT)
         chunk = min(max(even, _LEAST_ELEMENTS), most)
         chunk, tile_rows = min(chunk, round_up(columns, LANES)), 1
     elif round_up(columns, LANES) <= most:
         chunk = round_up(columns, LANES)
-        fitting = min(most // chunk, COLUMN_ROWS if problem.column else _MOST_ROWS)
+        fitting = min(most // chunk, COLUMN_ROWS if problem.needs.by_rows else _MOST_ROWS)
         tile_rows = min(max(ceil_div(rows, cores), ceil_div(_LEAST_ELEMENTS, chunk)), fitting, rows)
     else:
         parts = ceil_div(columns, most)
@@ -174,8 +154,9 @@ def predict(tiling: Plan) -> Prediction:
         + tiling.blocks * sum(p.scalar)
     )
     once = elements * sum(p.full) + p.columns * sum(p.row) + p.rows * sum(p.column) + sum(p.scalar)
-    written = elements * sum(p.outputs)
-    return Prediction(once + written, read, copied * sum(p.outputs), _ub_bytes(tiling))
+    columns = p.rows * sum(p.column_outputs)
+    written = elements * sum(p.outputs) + columns
+    return Prediction(once + written, read, copied * sum(p.outputs) + columns, _ub_bytes(tiling))
 
 
 def _row_columns(tiling: Plan, core: int) -> int:

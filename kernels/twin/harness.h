@@ -85,6 +85,9 @@ public:
     /// Lets finite values become infinite halves; they are counted instead.
     void allowHalfOverflow() { world().launch.allowHalfOverflow = true; }
 
+    /// Lets infinities reach maximum and minimum reductions: the kernel computes what its model does with them.
+    void allowInfiniteExtrema() { world().launch.allowInfiniteExtrema = true; }
+
     /// Runs the kernel once for every core of `blocks` blocks, one core after another.
     template <typename... Parameters, typename... Arguments>
     void launch(const std::string& kernel, void (*function)(Parameters...), uint32_t blocks, Arguments... arguments)

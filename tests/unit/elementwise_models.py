@@ -1,4 +1,4 @@
-"""Random models of element-wise operators, with what groups must not cross: products, reductions, views, shapes."""
+"""Random models of element-wise operators and reductions, with what groups must not cross: products, views, shapes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ UNARY = (
     "LeakyRelu",
     "Elu",
     "HardSigmoid",
+    "Softsign",
+    "Selu",
+    "ThresholdedRelu",
+    "Floor",
+    "Round",
+    "Sign",
 )
+REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSum")
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 
@@ -84,7 +91,9 @@ class Program:
             self.numbers.append(self.emit("Where", mask, self.number(), self.operand()))
         elif pick < 0.87:
             self.logical()
-        elif pick < 0.93:
+        elif pick < 0.9:
+            self.rows()
+        elif pick < 0.95:
             target = self.source.choice([self.dtype, BOOL])
             made = self.emit(
                 "Cast", self.source.choice(self.masks) if target == self.dtype else self.number(), to=target
@@ -99,11 +108,36 @@ class Program:
         operands = [self.source.choice(self.masks) for _ in range(1 if op == "Not" else 2)]
         self.masks.append(self.emit(op, *operands))
 
+    def rows(self) -> None:
+        """One value a row, what is computed from it, and a row that reads that."""
+        op, source = self.source.choice(REDUCTIONS), self.number()
+        axis = 1 if self.source.random() < 0.15 else -1
+        if op == "ReduceSum":
+            column = self.emit(op, source, "axes" if axis == -1 else "middle", keepdims=1)
+        else:
+            column = self.emit(op, source, axes=[axis], keepdims=int(self.source.random() < 0.9))
+            if not self.nodes[-1].attribute[1].i:  # one axis less: nobody else reads it
+                return
+        for _ in range(self.source.randrange(3)):
+            column = self.emit(self.source.choice(["Abs", "Tanh", "Relu"]), column)
+        if self.source.random() < 0.3:
+            column = self.emit("Add", column, self.constant())
+        self.numbers.append(self.emit(self.source.choice(["Sub", "Mul", "Div", "Max"]), source, column))
+        if self.source.random() < 0.3 and axis == -1:
+            self.others.append(column)
+
+    def integers(self) -> None:
+        """Ids, cast to numbers and compared with a constant."""
+        self.numbers.append(self.emit("Cast", "ids", to=self.dtype))
+        self.masks.append(self.emit(self.source.choice(COMPARISONS), "ids", "one"))
+
     def barrier(self) -> None:
         """What no element-wise kernel takes in."""
-        kind = self.source.choice(["product", "sum", "view", "twin", "shape"])
+        kind = self.source.choice(["product", "sum", "view", "twin", "shape", "integers"])
         if kind == "product":
             self.numbers.append(self.emit("MatMul", self.number(), "w"))
+        elif kind == "integers":
+            self.integers()
         elif kind == "sum":
             total = self.emit("ReduceSum", self.number(), "axes", keepdims=1)
             self.others.append(self.emit("Tanh", total))
@@ -122,7 +156,13 @@ def random_model(seed: int, dtype: int = FLOAT, steps: int = 24) -> tuple[ModelP
     source = random.Random(seed)
     program = Program(source, dtype)
     shapes = {"x": ("batch", ROWS, COLUMNS), "z": ("batch", ROWS, COLUMNS), "row": (COLUMNS,), "rows": (ROWS, COLUMNS)}
-    shapes |= {"column": ("batch", ROWS, 1), "scalar": (1,), "mask": ("batch", ROWS, COLUMNS), "few": (COLUMNS,)}
+    shapes |= {
+        "ids": ("batch", ROWS, COLUMNS),
+        "column": ("batch", ROWS, 1),
+        "scalar": (1,),
+        "mask": ("batch", ROWS, COLUMNS),
+        "few": (COLUMNS,),
+    }
     program.numbers, program.masks = ["x", "z"], ["mask"]
     program.others = ["row", "column", "scalar", "rows"]
     for _ in range(steps):
@@ -141,7 +181,9 @@ def _model(program: Program, shapes: dict[str, tuple[Any, ...]]) -> ModelProto:
     tensors = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.array([2], np.int64), "axes")]
     tensors += [numpy_helper.from_array(np.array([-1, ROWS * COLUMNS], np.int64), "flat")]
     tensors += [numpy_helper.from_array(np.array([-1, ROWS, COLUMNS], np.int64), "whole"), *program.constants]
+    tensors += [numpy_helper.from_array(np.array([1], np.int64), name) for name in ("middle", "one")]
     types = {name: BOOL if name in ("mask", "few") else program.dtype for name in shapes}
+    types["ids"] = TensorProto.INT64
     inputs = [helper.make_tensor_value_info(name, types[name], shape) for name, shape in shapes.items()]
     results = [helper.make_empty_tensor_value_info(v) for v in outputs]
     graph = helper.make_graph(program.nodes, "random", inputs, results, tensors)
@@ -155,4 +197,5 @@ def _inputs(shapes: dict[str, tuple[Any, ...]], dtype: int, seed: int) -> dict[s
         sizes = [2 if s == "batch" else s for s in shape]
         drawn = random_numbers.normal(size=sizes)
         found[name] = drawn > 0 if name in ("mask", "few") else drawn.astype(NUMPY[dtype])
+    found["ids"] = random_numbers.integers(0, 3, (2, ROWS, COLUMNS))
     return found

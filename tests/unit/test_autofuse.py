@@ -340,6 +340,53 @@ def test_types_of_outputs_follow_the_expression() -> None:
     assert outputs_of(result.model) == ["y"]
 
 
+INTEGERS = """mask (int64[batch,64] ids, float[batch,64] x) => (float[batch,64] y, bool[batch,64] pad)
+<int64 one = {1}, float unit = {1.0}, float low = {-10000.0}> {
+  f = Cast<to = 1>(ids)
+  s = Sub(unit, f)
+  m = Mul(s, low)
+  pad = Equal(ids, one)
+  w = Where(pad, low, m)
+  y = Add(w, x)
+}"""
+
+
+def test_integers_are_cast_and_compared_with_constants() -> None:
+    model = parsed(INTEGERS)
+    result = optimized(model)
+    (node,) = result.model.graph.node
+    assert "int64 full" in node.attribute[0].s.decode()
+    inputs = {"ids": np.arange(128).reshape(2, 64) % 3, "x": np.ones((2, 64), np.float32)}
+    assert_same(model, result.model, inputs)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("one = {1}", "one = {16777216}"), ("Equal(ids, one)", "Equal(ids, ids)")]
+)
+def test_comparisons_of_integers_that_float32_may_get_wrong_stay(before: str, after: str) -> None:
+    result = optimized(parsed(INTEGERS.replace(before, after)))
+    assert [n.op_type for n in result.model.graph.node if not n.domain] == ["Equal"]
+
+
+def test_310p_reads_no_integers() -> None:
+    result = optimized(parsed(INTEGERS), tools(kernels=True, soc="Ascend310P3", forced=frozenset({"elementwise"})))
+    assert [n.op_type for n in result.model.graph.node if not n.domain] == ["Cast", "Equal"]
+
+
+def test_functions_and_their_defaults() -> None:
+    lines = ["Selu", "Celu", "ThresholdedRelu", "Softsign", "Floor", "Sign", "Round", "Ceil"]
+    body = "".join(f"a{i} = {op}(x{i})\n  x{i + 1} = Add(x, a{i})\n  " for i, op in enumerate(lines))
+    head = f"functions (float[4,8] x, float[8] slope) => (float[4,8] y, float[4,8] x{len(lines)})"
+    model = parsed(f"{head} {{\n  x0 = Neg(x)\n  {body} y = PRelu(x2, slope)\n}}")
+    result = optimized(model)
+    assert all(n.domain for n in result.model.graph.node)
+    inputs = {
+        "x": np.linspace(-2, 3, 32, dtype=np.float32).reshape(4, 8),
+        "slope": np.linspace(0, 1, 8, dtype=np.float32),
+    }
+    assert_same(model, result.model, inputs)
+
+
 TWO = """two (float[4,64] x, float[64,64] w) => (float[4,64] y) <float half = {0.5}> {
   a = Tanh(x)
   b = Mul(a, half)

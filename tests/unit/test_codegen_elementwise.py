@@ -13,7 +13,19 @@ import pytest
 from atcfuse.codegen import GeneratedKernel, predict, refusal_of, render_kernel
 from atcfuse.codegen.elementwise import problem_of
 from atcfuse.diagnostics import AtcfuseError
-from atcfuse.elementwise import BOOL, COLUMN, FULL, ROW, SCALAR, Expression, Input, Kind, Operand, Step
+from atcfuse.elementwise import (
+    BOOL,
+    COLUMN,
+    FULL,
+    ROW,
+    SCALAR,
+    Expression,
+    Input,
+    Kind,
+    Operand,
+    Step,
+    parse_expression,
+)
 from atcfuse.elementwise.expression import OPERATORS, Argument
 from atcfuse.graph.dialect import to_dialect
 from atcfuse.kernel import load_kernels
@@ -24,11 +36,14 @@ from atcfuse.twin import TwinResult, run_kernel
 from atcfuse.vectors import decode, encode, signature_model
 
 SPEC = load_kernels(Path(__file__).parents[2] / "kernels")["elementwise"]
-FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
+FLOAT, FLOAT16, BFLOAT16, INT32, INT64 = 1, 10, 16, 6, 7
 TOLERANCE = {FLOAT: 2e-5, FLOAT16: 2e-3, BFLOAT16: 1.2e-2}
 SOCS = {"910B": "Ascend910B1", "310P": "Ascend310P3"}
+JUMPS = ("Floor", "Ceil", "Round", "Sign", "ThresholdedRelu")  # of exact values only
 FUNCTIONS = [
-    op for op, of in OPERATORS.items() if of.result == "same" and not of.takes_bool and op not in ("Log", "Sqrt")
+    op
+    for op, of in OPERATORS.items()
+    if of.result == "same" and not of.takes_bool and not of.reduces and op not in ("Log", "Sqrt", *JUMPS)
 ]
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -85,7 +100,7 @@ def random_expression(seed: int, family: str) -> Expression:
     spread = source.random() < 0.6
     kinds: list[Kind] = [
         FULL,
-        SCALAR,
+        *([] if spread and family == "310P" else [SCALAR]),  # a step of scalars is a column there, which is not stored
         *([ROW, ROW] if spread else []),
         *([COLUMN] if spread and family == "910B" else []),
     ]
@@ -129,10 +144,16 @@ def function(source, numbers, dtype, add):  # type: ignore[no-untyped-def]
     """A function whose result is squashed, or a sum or product of squashed values."""
     op = source.choice(FUNCTIONS)
     x = add("Tanh", (source.choice(numbers),), dtype)
-    constants = {"Pow": (source.choice([2.0, 3.0]),), "Clip": (-0.5, 0.75), "LeakyRelu": (0.125,), "Elu": (1.5,)}
+    constants = {
+        "Pow": (source.choice([2.0, 3.0]),),
+        "Clip": (-0.5, 0.75),
+        "LeakyRelu": (0.125,),
+        "Elu": (1.5,),
+        "Celu": (0.75,),
+    }
     if op in ("Div", "Reciprocal"):
         x = add("Add", (add("Sigmoid", (x,), dtype), 0.5), dtype)
-    if op == "HardSigmoid":
+    if op in ("HardSigmoid", "Selu"):
         return add(op, (x, 0.25, 0.5), dtype)
     if OPERATORS[op].values == 1:
         return add(op, (x, *constants.get(op, ())), dtype)
@@ -265,6 +286,72 @@ def test_softplus_and_mish_do_not_overflow(tmp_path: Path) -> None:
     expression = Expression(0, (Input(FLOAT, FULL),), steps, (0, 1))
     x = np.linspace(-200, 200, 128, dtype=np.float32)
     check(kernel_of(expression), {"x1": x}, tmp_path)
+
+
+def jumps(dtype: int) -> Expression:
+    steps = tuple(Step(op, (Operand("x", 0), *((0.5,) if op == "ThresholdedRelu" else ())), dtype) for op in JUMPS)
+    sums = (
+        Step("Mul", (Operand("t", 3), Operand("t", 2)), dtype),
+        Step("Add", (Operand("t", 4), Operand("t", 5)), dtype),
+    )
+    return Expression(0, (Input(dtype, FULL),), (*steps, *sums), (0, 1, 2, 6))
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [FLOAT, FLOAT16, BFLOAT16])
+def test_functions_with_jumps(dtype: int, tmp_path: Path) -> None:
+    kernel = kernel_of(jumps(dtype))
+    x = np.concatenate([np.arange(-8, 8, 0.25), [-0.0, 1e4, -65504, 0.499]])
+    check(kernel, {"x1": encode(x, dtype)}, tmp_path)
+
+
+@needs_compiler
+def test_half_results_are_rounded_before_a_function_jumps(tmp_path: Path) -> None:
+    """3 - 2^-12 is 3 in half: a model that rounds finds its floor to be 3."""
+    steps = (Step("Add", (Operand("x", 0), -(2.0**-12)), FLOAT16), Step("Floor", (Operand("t", 0),), FLOAT16))
+    kernel = kernel_of(Expression(0, (Input(FLOAT16, FULL),), steps, (1,)))
+    result = run_kernel(kernel, {"x1": np.full(64, 3, np.float16)}, cache=tmp_path)
+    assert (result.outputs["y1"] == 3).all()
+
+
+def integers(dtype: int) -> Expression:
+    """A mask as exporters prepare it, compared with constants on both sides, and one value a row."""
+    steps = (
+        Step("Cast", (Operand("x", 0),), FLOAT),
+        Step("Sub", (1.0, Operand("t", 0)), FLOAT),
+        Step("Equal", (Operand("x", 0), 1.0), BOOL),
+        Step("Less", (-3.0, Operand("x", 0)), BOOL),
+        Step("And", (Operand("t", 2), Operand("t", 3)), BOOL),
+        Step("Cast", (Operand("x", 0),), BOOL),
+        Step("Cast", (Operand("x", 1),), FLOAT),
+        Step("Where", (Operand("t", 5), Operand("t", 1), Operand("t", 6)), FLOAT),
+    )
+    return Expression(1, (Input(dtype, FULL), Input(dtype, COLUMN)), steps, (4, 7))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("rows", "columns"), [(3, 64), (5, 33), (300, 7)])
+@pytest.mark.parametrize("dtype", [INT32, INT64])
+def test_integers_are_read(dtype: int, rows: int, columns: int, tmp_path: Path) -> None:
+    kernel = kernel_of(integers(dtype))
+    x = np.random.default_rng(rows).integers(-4, 4, (rows, columns))
+    x[0, 0] = 2**31 - 1 if dtype == INT32 else 2**62
+    check(kernel, {"x1": encode(x, dtype), "x2": encode(np.arange(rows)[:, None], dtype)}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (Step("Add", (Operand("x", 0), 1.0), FLOAT), "of integers"),
+        (Step("Equal", (Operand("x", 0), 2.0**24), BOOL), "of integers"),
+        (Step("Less", (Operand("x", 0), 0.5), BOOL), "of integers"),
+        (Step("Less", (Operand("x", 0), Operand("x", 0)), BOOL), "of integers"),
+        (Step("Cast", (Operand("x", 0),), INT32), "gives integers"),
+    ],
+)
+def test_what_float32_cannot_say_of_integers_is_no_step(step: Step, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_expression(str(Expression(0, (Input(INT64, FULL),), (step,), (0,))))
 
 
 def test_equal_signatures_give_equal_sources_and_others_do_not() -> None:

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atcfuse.autofuse.grouping import Bounds, Load, Vertex, cut, grow
+from atcfuse.autofuse.grouping import Bounds, Load, Space, Vertex, cut, grow, narrowed, together
 
+SHAPE = (4, 5, 6)
 SPLITS = (frozenset({0, 1, 2}), frozenset({1}), frozenset({2}), frozenset({1, 2}))
+
+
+def space(splits: frozenset[int]) -> Space:
+    return Space(SHAPE, splits, 0 in splits)
 
 
 def random_graph(seed: int, size: int = 60) -> list[Vertex]:
@@ -21,8 +26,11 @@ def random_graph(seed: int, size: int = 60) -> list[Vertex]:
         if source.random() < 0.2:
             vertices.append(Vertex(tuple(reads)))
             continue
-        fusible = {r for r in reads if vertices[r].splits is not None and source.random() < 0.8}
-        vertices.append(Vertex(tuple(reads), source.choice(SPLITS), frozenset(fusible)))
+        fusible = {r for r in reads if vertices[r].space is not None and source.random() < 0.8}
+        own = space(source.choice(SPLITS))
+        if source.random() < 0.3:  # one value a row, which a wider group may take in
+            own = Space(narrowed(SHAPE, source.choice((1, 2))), frozenset({0, 1, 2}), source.random() < 0.8)
+        vertices.append(Vertex(tuple(reads), own, frozenset(fusible)))
     return vertices
 
 
@@ -63,7 +71,7 @@ def test_all_pieces_at_once_close_no_cycle(seed: int, outputs: int, inputs: int)
     vertices = random_graph(seed)
     pieces = pieces_of(vertices, Bounds(inputs, outputs, 40, 6))
     assert is_acyclic(vertices, [p for p in pieces if len(p) > 1])
-    assert sorted(at for piece in pieces for at in piece) == [i for i, v in enumerate(vertices) if v.splits is not None]
+    assert sorted(at for piece in pieces for at in piece) == [i for i, v in enumerate(vertices) if v.space is not None]
 
 
 @settings(max_examples=400, deadline=None)
@@ -71,7 +79,10 @@ def test_all_pieces_at_once_close_no_cycle(seed: int, outputs: int, inputs: int)
 def test_members_share_a_split_and_pieces_keep_within_bounds(seed: int) -> None:
     vertices = random_graph(seed)
     for piece in pieces_of(vertices, Bounds(5, 2, 40, 6)):
-        assert frozenset.intersection(*(vertices[at].splits or frozenset() for at in piece))
+        common = vertices[piece[0]].space
+        for at in piece[1:]:
+            common = common and together(common, vertices[at].space)  # type: ignore[arg-type]
+        assert common is not None
         if len(piece) == 1:
             continue
         assert len({r for at in piece for r in vertices[at].reads if r not in piece}) <= 5
@@ -82,7 +93,7 @@ def test_members_share_a_split_and_pieces_keep_within_bounds(seed: int) -> None:
 
 
 def test_an_edge_that_is_not_read_element_by_element_ends_a_group() -> None:
-    whole = frozenset({0})
+    whole = space(frozenset({0}))
     vertices = [
         Vertex((), whole),
         Vertex((0,), whole, frozenset({0})),
@@ -93,8 +104,8 @@ def test_an_edge_that_is_not_read_element_by_element_ends_a_group() -> None:
 
 
 def test_operands_of_one_stage_are_taken_together_or_not_at_all() -> None:
-    a, b = frozenset({1}), frozenset({2})
-    vertices = [Vertex((), a), Vertex((), b), Vertex((0, 1), a | b, frozenset({0, 1})), Vertex((2,), a, frozenset({2}))]
+    a, b, both = space(frozenset({1})), space(frozenset({2})), space(frozenset({1, 2}))
+    vertices = [Vertex((), a), Vertex((), b), Vertex((0, 1), both, frozenset({0, 1})), Vertex((2,), a, frozenset({2}))]
     assert grow(vertices) == [[0], [1], [2, 3]]
 
 
@@ -105,3 +116,18 @@ def test_a_chain_is_cut_into_as_few_pieces_as_hold_it(length: int) -> None:
     pieces = list(cut(group, load, Bounds(8, 4, 40, 6)))
     assert [at for piece in pieces for at in piece] == group
     assert len(pieces) == -(-length // 10)
+
+
+def test_a_reduction_and_what_follows_share_the_space_of_its_rows() -> None:
+    rows, one = Space(SHAPE, frozenset({1})), Space((4, 5, 1), frozenset({0, 1, 2}), True)
+    whole = Space(SHAPE, frozenset({0, 1, 2}), True)
+    vertices = [
+        Vertex((), whole),
+        Vertex((0,), rows, frozenset({0})),
+        Vertex((1,), one, frozenset({1})),
+        Vertex((0, 2), whole, frozenset({0, 2})),
+    ]
+    assert grow(vertices) == [[0, 1, 2, 3]]
+    assert together(one, whole) == Space(SHAPE, frozenset({1}))
+    assert together(Space((4, 5, 1), frozenset({0})), whole) is None
+    assert together(Space((4, 1, 1), frozenset({0}), True), rows) is None

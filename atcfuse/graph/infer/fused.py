@@ -7,7 +7,7 @@ from functools import reduce
 
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.dims import Dim, broadcast, divide, product
-from atcfuse.elementwise import parse_expression
+from atcfuse.elementwise import COLUMN, parse_expression
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call, MalformedNodeError, Shape, broadcast_shapes
 from atcfuse.kernel import is_suffixed
@@ -159,14 +159,16 @@ def _projection(call: Call, weight_at: int, residual_at: int) -> Fact:
 
 
 def elementwise(call: Call) -> list[Fact]:
-    """FusedElementwise: every result has the shape to which all operands broadcast."""
+    """FusedElementwise: results have the shape to which all operands broadcast, those of rows with columns of 1."""
     try:
         expression = parse_expression(str(call.node.attributes.get("expression")))
     except ValueError:
         raise MalformedNodeError("expression") from None
     call.expect(len(expression.inputs))
     shape = broadcast_shapes([f.shape for f in call.inputs])
-    return [Fact(dtype, shape) for dtype in expression.output_types]
+    narrow = None if shape is None else (*shape[: len(shape) - expression.columns], *(1,) * expression.columns)
+    made = zip(expression.output_types, expression.output_kinds, strict=True)
+    return [Fact(dtype, narrow if kind == COLUMN else shape) for dtype, kind in made]
 
 
 OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {

@@ -132,6 +132,9 @@ void moveUb(Instruction& instruction, const AscendC::LocalTensor<T>& dst, const 
 
 template <typename T>
 constexpr bool isCopyable = isOneOf<T, half, bfloat16_t> || (std::is_arithmetic_v<T> && sizeof(T) <= 4);
+/// What DataCopyPad moves: 64-bit elements too, padded with zeros.
+template <typename T>
+constexpr bool isPadCopyable = isCopyable<T> || isOneOf<T, int64_t, uint64_t>;
 
 }  // namespace twin
 
@@ -198,7 +201,7 @@ template <typename T>
 void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyExtParams& params,
                  const DataCopyPadExtParams<T>& pad, At at = At::here())
 {
-    static_assert(twin::isCopyable<T>, "DataCopyPad has no such element type");
+    static_assert(twin::isPadCopyable<T>, "DataCopyPad has no such element type");
     TWIN_COUNT("DataCopyPad");
     twin::Instruction instruction("DataCopyPad", twin::Pipe::MTE2, at);
     twin::require(twin::device().padCopy, at, "DataCopyPad", "does not exist on this chip");
@@ -211,6 +214,9 @@ void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const Da
     if (!pad.isPad && (left != 0 || right != 0)) {
         twin::fail(at, "pad-size", "DataCopyPad: padding lengths without isPad have no defined value");
     }
+    if (sizeof(T) == 8 && pad.paddingValue != T(0)) {
+        twin::fail(at, "pad-size", "DataCopyPad: 64-bit elements are padded with 0 only");
+    }
     twin::loadUb(instruction, dst, src, twin::padBlocks(params, true, left, right, instruction), pad.paddingValue);
 }
 
@@ -218,7 +224,7 @@ template <typename T>
 void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyExtParams& params,
                  At at = At::here())
 {
-    static_assert(twin::isCopyable<T>, "DataCopyPad has no such element type");
+    static_assert(twin::isPadCopyable<T>, "DataCopyPad has no such element type");
     TWIN_COUNT("DataCopyPad");
     twin::Instruction instruction("DataCopyPad", twin::Pipe::MTE3, at);
     twin::require(twin::device().padCopy, at, "DataCopyPad", "does not exist on this chip");

@@ -72,6 +72,7 @@ struct Launch {
     KernelType type = KernelType::None;
     uint64_t tilingKey = 0;
     bool allowHalfOverflow = false;
+    bool allowInfiniteExtrema = false;
 };
 
 /// Everything that outlives one core: memories, counters, the current launch.

@@ -67,6 +67,8 @@ D castTo(S value, RoundMode mode, const Instruction& instruction)
             fail(instruction.at(), "cast-range", "Cast: %g does not fit the integer type", rounded);
         }
         return static_cast<D>(rounded);
+    } else if constexpr (std::is_same_v<D, S>) {
+        return static_cast<D>(roundTo(static_cast<double>(value), mode));
     } else {
         return static_cast<D>(value);
     }
@@ -75,7 +77,7 @@ D castTo(S value, RoundMode mode, const Instruction& instruction)
 /// The type pairs of Cast that are modelled.
 template <typename D, typename S>
 constexpr bool castExists =
-    (isOneOf<D, float> && isOneOf<S, half, bfloat16_t, int32_t, int16_t>) ||
+    (isOneOf<D, float> && isOneOf<S, half, bfloat16_t, int32_t, int16_t, int64_t, float>) ||
     (isOneOf<D, half> && isOneOf<S, float, uint8_t, int8_t, int16_t>) ||
     (isOneOf<D, bfloat16_t> && isOneOf<S, float>) || (isOneOf<D, int32_t, int16_t> && isOneOf<S, float, half>) ||
     (isOneOf<D, uint8_t, int8_t> && isOneOf<S, half>);
@@ -85,7 +87,9 @@ template <typename D, typename S>
 void checkCastMode(RoundMode mode, const Instruction& instruction)
 {
     const At at = instruction.at();
-    constexpr bool widens = std::is_same_v<D, float> && !std::is_same_v<S, int32_t>;
+    constexpr bool inPlace = std::is_same_v<D, S>;
+    constexpr bool fromInt64 = std::is_same_v<S, int64_t>;
+    constexpr bool widens = std::is_same_v<D, float> && !std::is_same_v<S, int32_t> && !fromInt64 && !inPlace;
     constexpr bool fromByte = sizeof(S) == 1;
     if ((widens || fromByte) && mode != RoundMode::CAST_NONE) {
         fail(at, "cast-mode", "Cast: an exact conversion takes CAST_NONE");
@@ -93,6 +97,15 @@ void checkCastMode(RoundMode mode, const Instruction& instruction)
     constexpr bool fromWideInteger = isOneOf<D, float> && isOneOf<S, int32_t>;
     if (fromWideInteger && mode != RoundMode::CAST_NONE && mode != RoundMode::CAST_RINT) {
         fail(at, "cast-mode", "Cast: int32 to float is modelled with CAST_NONE and CAST_RINT");
+    }
+    if ((inPlace || fromInt64) && (mode == RoundMode::CAST_NONE || mode == RoundMode::CAST_ODD)) {
+        fail(at, "cast-mode", "Cast: this conversion needs RINT, FLOOR, CEIL, ROUND or TRUNC");
+    }
+    if (fromInt64 && mode != RoundMode::CAST_RINT) {
+        fail(at, "cast-mode", "Cast: int64 to float is modelled with CAST_RINT");
+    }
+    if ((inPlace || fromInt64) && !device().castRounds) {
+        fail(at, "not-on-device", "Cast of int64, and of float to float, does not exist on %s", device().family);
     }
     constexpr bool toWideInteger = std::is_same_v<D, int32_t> || std::is_same_v<D, int16_t>;
     const bool named = mode != RoundMode::CAST_NONE && mode != RoundMode::CAST_ODD;

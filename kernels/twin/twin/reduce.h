@@ -29,7 +29,7 @@ float reduceValues(const std::vector<float>& values, Reduction kind, const Instr
     }
     float best = values[0];
     for (const float value : values) {
-        if (std::isinf(value)) {
+        if (std::isinf(value) && !world().launch.allowInfiniteExtrema) {
             fail(instruction.at(), "infinite-extremum",
                  "%s: an infinity reaches the reduction; a row of them turns to NaN later. Use finite constants",
                  instruction.name());
