@@ -191,7 +191,7 @@ def _optimize_file(
         if chosen.kernels and shared is None:
             transaction.check(kernels_folder(out), folder=True)
     tools = compiler.toolbox(chosen)
-    older = None if baseline is None else read_report(baseline)
+    older = None if baseline is None else _baseline(baseline)
     found = compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path))
     project = _project(found.model, path, tools)
     folder = (kernels_folder(out) if shared is None else shared.folder) if project.files else None
@@ -221,6 +221,16 @@ def _optimize_file(
             transaction.folder(folder, project.files, marker=MARKER, executable=EXECUTABLE)
     written = (out, *reports, *((folder,) if folder else ()))
     return FileResult(document, diagnostics + fresh + (() if folder else _left_over(out)), written, verification)
+
+
+def _baseline(path: Path) -> dict[str, Any]:
+    """The report to compare with; that it is not there is a mistake in the call, as with every file of an option."""
+    try:
+        return read_report(path)
+    except AtcfuseError as exc:
+        if exc.diagnostics[0].code == "ATF530":
+            raise UsageError(exc.diagnostics) from None
+        raise
 
 
 class SharedKernels:
