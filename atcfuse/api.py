@@ -16,6 +16,7 @@ from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, error, inf
 from atcfuse.estimate import build_name, planned_chip
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
+from atcfuse.graph.external import locations
 from atcfuse.graph.store import load, write
 from atcfuse.lang import LANGUAGES
 from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
@@ -216,6 +217,8 @@ def _optimize_file(
     with transaction:
         fresh = tuple(write(found.model, transaction, out, source=path, progress=progress))
         document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in fresh)]
+        moved = [path.name for path in transaction.targets if path.name.endswith(".data")]
+        document["files"] |= {"data": data} if (data := sorted({*locations(found.model), *moved})) else {}
         _stage_reports(transaction, reports, document, lang)
         if folder is not None and shared is None:
             transaction.folder(folder, project.files, marker=MARKER, executable=EXECUTABLE)
