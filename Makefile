@@ -30,7 +30,7 @@ golden:  ## write the golden files anew, and show what changed
 	$(BIN)/pytest --update-golden
 	git diff --stat -- tests/golden
 
-docs:  ## bring the pasted output in README.md up to date, then check the documents
+docs:  ## bring the reference pages and the pasted output in README.md up to date, then check the documents
 	$(BIN)/pytest --update-golden tests/unit/test_docs.py
 	$(BIN)/pytest tests/unit/test_docs.py
 

@@ -16,6 +16,7 @@ from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, error, inf
 from atcfuse.estimate import build_name, planned_chip
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
+from atcfuse.graph.external import locations
 from atcfuse.graph.store import load, write
 from atcfuse.lang import LANGUAGES
 from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
@@ -191,7 +192,7 @@ def _optimize_file(
         if chosen.kernels and shared is None:
             transaction.check(kernels_folder(out), folder=True)
     tools = compiler.toolbox(chosen)
-    older = None if baseline is None else read_report(baseline)
+    older = None if baseline is None else _baseline(baseline)
     found = compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path))
     project = _project(found.model, path, tools)
     folder = (kernels_folder(out) if shared is None else shared.folder) if project.files else None
@@ -216,11 +217,23 @@ def _optimize_file(
     with transaction:
         fresh = tuple(write(found.model, transaction, out, source=path, progress=progress))
         document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in fresh)]
+        moved = [path.name for path in transaction.targets if path.name.endswith(".data")]
+        document["files"] |= {"data": data} if (data := sorted({*locations(found.model), *moved})) else {}
         _stage_reports(transaction, reports, document, lang)
         if folder is not None and shared is None:
             transaction.folder(folder, project.files, marker=MARKER, executable=EXECUTABLE)
     written = (out, *reports, *((folder,) if folder else ()))
     return FileResult(document, diagnostics + fresh + (() if folder else _left_over(out)), written, verification)
+
+
+def _baseline(path: Path) -> dict[str, Any]:
+    """The report to compare with; that it is not there is a mistake in the call, as with every file of an option."""
+    try:
+        return read_report(path)
+    except AtcfuseError as exc:
+        if exc.diagnostics[0].code == "ATF530":
+            raise UsageError(exc.diagnostics) from None
+        raise
 
 
 class SharedKernels:

@@ -96,6 +96,11 @@ class Transaction:
         if exc is None and self._pending:
             self._deliver(self._pending[0], None)
 
+    @property
+    def targets(self) -> list[Path]:
+        """Where everything that is staged will appear."""
+        return [item.target for item in self._staged]
+
     def protect(self, path: Path) -> None:
         """Adds a file that no output may overwrite."""
         self._inputs.append(path)

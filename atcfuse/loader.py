@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from atcfuse.diagnostics import AtcfuseError, Span, error
+from atcfuse.diagnostics import AtcfuseError, Span, UsageError, error
 from atcfuse.expr import Expr, dotted, parse, shifted
 from atcfuse.kernel import KernelSpec
 from atcfuse.paths import is_folder
@@ -51,10 +51,10 @@ def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> Ru
 
 
 def rule_files(folder: Path) -> list[Path]:
-    """The rule files below a folder, sorted. Raises AtcfuseError where there are none, or too many."""
+    """The rule files below a folder, sorted. Raises UsageError for no folder, AtcfuseError for no files or too many."""
     hint = "give a folder that holds *.yaml or *.yml rule files"
     if not is_folder(folder):
-        raise AtcfuseError(error("ATF200", "not a folder of rules", Span(str(folder)), hint))
+        raise UsageError(error("ATF200", "not a folder of rules", Span(str(folder)), hint))
     files = sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml") and p.is_file())
     if not files:
         raise AtcfuseError(error("ATF200", "a folder without rule files", Span(str(folder)), hint))

@@ -62,6 +62,11 @@ def external_tensors(model: ModelProto) -> list[TensorProto]:
     return [t for block in blocks(model) for t in block.tensors if is_external(t)]
 
 
+def locations(model: ModelProto) -> list[str]:
+    """The files that a model's weights lie in, relative to its folder, sorted."""
+    return sorted({reference(tensor).location for tensor in external_tensors(model)})
+
+
 def is_external(tensor: TensorProto) -> bool:
     """Whether the tensor's bytes lie in another file."""
     return tensor.data_location == TensorProto.EXTERNAL

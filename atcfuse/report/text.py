@@ -217,7 +217,8 @@ def _diagnostics(page: Page, report: Report) -> None:
 
 
 def _files(page: Page, report: Report) -> None:
-    written = {name: path for name, path in report["files"].items() if isinstance(path, str)}
+    shown = {name: ", ".join(p) if isinstance(p, list) else p for name, p in report["files"].items()}
+    written = {name: path for name, path in shown.items() if isinstance(path, str)}
     if not written:
         return
     page.section(say("Files"))

@@ -107,7 +107,7 @@ def _first_that_works(
             if result.ok:
                 return text, rule
             said = said or result.message
-    hint = "choose fewer nodes, or write the rule by hand: docs/rules.md"
+    hint = "choose fewer nodes, or write the rule by hand: docs/write-a-rule.md"
     raise AtcfuseError(error("ATF173", f"no pattern of these nodes matches its own example: {said}", hint=hint))
 
 

@@ -170,7 +170,7 @@ def test_rules_check_reports_the_mistakes_of_all_files(refused, tmp_path):
 
 
 def test_a_rules_folder_that_is_not_there(refused, bert):
-    refused("ATF200", 1, "optimize", bert, "--rules", bert.parent / "none")
+    refused("ATF200", 2, "optimize", bert, "--rules", bert.parent / "none")
 
 
 def test_names_that_do_not_exist(refused, bert, monkeypatch):
@@ -217,7 +217,7 @@ def test_a_command_line_that_cannot_be_read(refused, bert):
 
 
 def test_a_gate_without_a_proper_baseline(refused, bert):
-    refused("ATF530", 1, "optimize", bert, "--baseline", bert.parent / "none.json")
+    refused("ATF530", 2, "optimize", bert, "--baseline", bert.parent / "none.json")
     other = bert.parent / "other.json"
     other.write_text("{}")
     refused("ATF533", 1, "optimize", bert, "--baseline", other)

@@ -149,6 +149,7 @@ def test_external_data_comes_along(atcfuse, tmp_path):
     onnx.save(model, source / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     assert atcfuse("optimize", source / "m.onnx", "-o", target / "m.onnx").code == 0
     assert (target / "m.data").read_bytes() == (source / "m.data").read_bytes()
+    assert json.loads((target / "m.report.json").read_text())["files"]["data"] == ["m.data"]
     assert atcfuse("verify", source / "m.onnx", target / "m.onnx").code == 0
 
 

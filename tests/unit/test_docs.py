@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import shutil
@@ -9,12 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from atcfuse.cli import cli
-from atcfuse.diagnostics import code_page
+from atcfuse.diagnostics import all_codes, code_page
 from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
 from atcfuse.resources import data_folder
@@ -29,6 +31,8 @@ DOCUMENTS = (
     "sample_models/README.md",
     "docs/ci.md",
     "docs/costs.md",
+    "docs/debug-a-fused-model.md",
+    "docs/write-a-rule.md",
 )
 MAIN_JOB = ".venv/bin/atcfuse optimize sample_models/"
 
@@ -185,7 +189,41 @@ def test_the_worked_example_is_a_rule_that_keeps_its_promises(tmp_path: Path) ->
 # ---------------------------------------------------------------- links and codes
 
 
-@pytest.mark.parametrize("name", [*DOCUMENTS, "kernels/twin/README.md"])
+def generator() -> Any:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_pages_are_those_of_their_sources(request: pytest.FixtureRequest) -> None:
+    """A page a rule, a kernel and a code, none of them stale."""
+    made = generator()
+    found = made.pages()
+    if request.config.getoption("--update-golden"):
+        made.write(ROOT / "docs")
+    for path, text in found.items():
+        file = ROOT / "docs" / path
+        assert file.is_file(), f"no {path}: run `make docs`"
+        assert file.read_text(encoding="utf-8") == text, f"{path} is stale: run `make docs`"
+    assert made.stale(ROOT / "docs", found) == []
+    book = load_book()
+    text = "".join(found.values())
+    assert [r.name for r in (*book.rules, *book.atc) if f"\n## {r.name}\n" not in text] == []
+    assert [f for f in book.fragments if f"\n## {f}\n" not in found["rules/fragments.md"]] == []
+    assert [k for k in load_kernels(data_folder("kernels")) if f"kernels/{k}.md" not in found] == []
+    assert [code for code in all_codes() if f"[{code}]" not in found["codes.md"]] == []
+
+
+def reference_pages() -> list[str]:
+    folder = ROOT / "docs"
+    found = [folder / "codes.md", *folder.glob("rules/*.md"), *folder.glob("kernels/*.md")]
+    return [path.relative_to(ROOT).as_posix() for path in sorted(found)]
+
+
+@pytest.mark.parametrize("name", [*DOCUMENTS, *reference_pages(), "kernels/twin/README.md"])
 def test_relative_links_lead_somewhere(name: str) -> None:
     links = re.findall(r"\]\(([^)#\s]+)\)", read(name))
     folder = (ROOT / name).parent
