@@ -9,6 +9,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from cli_support import files
@@ -128,7 +129,7 @@ def test_a_run_is_resumed_where_nothing_changed(atcfuse, tmp_path, four):
 
 def test_changed_weights_switches_and_rules_are_done_again(atcfuse, tmp_path, four):
     model = onnx.load(four[0])
-    weight = onnx.helper.make_tensor("w", 1, [64, 64], [0.5] * 4096)
+    weight = onnx.numpy_helper.from_array(np.full((64, 64), 0.5, np.float32), "w")
     model.graph.initializer.append(weight)
     del model.graph.input[1]
     onnx.save(model, four[0], save_as_external_data=True, location="w.bin", size_threshold=0)
