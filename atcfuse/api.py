@@ -6,22 +6,21 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from atcfuse import compiler
-from atcfuse.artifacts import EXECUTABLE, MARKER, Project, SharedProject, model_project
+from atcfuse.artifacts import EXECUTABLE, MARKER, Project, model_project
 from atcfuse.codegen import kernel_cache
 from atcfuse.device import load_device
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, error, info, warning
 from atcfuse.estimate import build_name, planned_chip
-from atcfuse.files import CHUNK, Transaction, create, write_all, writing
+from atcfuse.files import CHUNK, Handed, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.external import locations
 from atcfuse.graph.store import load, write
 from atcfuse.lang import LANGUAGES
 from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
 from atcfuse.paths import exists, is_folder
-from atcfuse.project import render_project
 from atcfuse.report import gate, read_report, to_json, to_markdown
 from atcfuse.report.html import to_html
 from atcfuse.run import Toolbox
@@ -60,14 +59,27 @@ class Result(compiler.Result):
         return f'<iframe title="atcfuse report" style="width:100%;height:36rem;border:0" srcdoc="{page}"></iframe>'
 
 
+class KernelSink(Protocol):
+    """What takes the kernels of a model in place of a project of its own, which would be written to `folder`."""
+
+    folder: Path
+
+    def add(self, project: Project, tools: Toolbox) -> None:
+        """Takes them. Raises AtcfuseError where they cannot be one project with those before."""
+
+
 @dataclass(frozen=True)
 class FileResult:
-    """What `optimize_file` did. `written` lists the files in place now: none where `failed`, and in a dry run."""
+    """What `optimize_file` did. `written` lists the files in place now: none where `failed`, and in a dry run.
+
+    `skipped` tells that an earlier run's files are those that this one would have written.
+    """
 
     report: dict[str, Any]
     diagnostics: tuple[Diagnostic, ...]
     written: tuple[Path, ...]
     verification: Verification | None = None
+    skipped: bool = False
 
     @property
     def failed(self) -> bool:
@@ -151,7 +163,8 @@ def optimize_file(
     max_regression: float = 0.0,
     dry_run: bool = False,
     progress: Progress | None = None,
-    shared: SharedKernels | None = None,
+    shared: KernelSink | None = None,
+    handed: Handed | None = None,
     lang: str = LANGUAGES[0],
 ) -> FileResult:
     """Fuses a model file into another, report and operator project beside it; all of it appears, or nothing does.
@@ -160,12 +173,12 @@ def optimize_file(
     to `kernels_folder(out)` unless it would be empty. With `verify` both models are run and compared, with `baseline`
     the report is held against an older one (`max_regression` is a percentage): where either fails, `failed` is true and
     no model is written, after a missed gate the reports alone. With `shared` the kernels go into that project instead,
-    which the caller writes. `lang` is the language of the report for people; the JSON file is the same in any. Raises
-    AtcfuseError and UsageError.
+    which the caller writes; with `handed` the caller also puts the other outputs in place, see `files.Handed`. `lang`
+    is the language of the report for people; the JSON file is the same in any. Raises AtcfuseError and UsageError.
     """
-    settings = report, verify, baseline, max_regression, dry_run, progress, shared, lang
+    gates = verify, baseline, max_regression
     with kernel_cache(None if options is None else options.kernel_cache):
-        return _optimize_file(path, out, options, *settings)
+        return _optimize_file(path, out, options, report, gates, dry_run, progress, shared, handed, lang)
 
 
 def _optimize_file(
@@ -173,18 +186,18 @@ def _optimize_file(
     out: Path | None,
     options: Options | None,
     report: Path | None,
-    verify: bool,
-    baseline: Path | None,
-    max_regression: float,
+    gates: tuple[bool, Path | None, float],
     dry_run: bool,
     progress: Progress | None,
-    shared: SharedKernels | None,
+    shared: KernelSink | None,
+    handed: Handed | None,
     lang: str,
 ) -> FileResult:
+    verify, baseline, max_regression = gates
     out = default_output(path) if out is None else out
     reports = report_files(out, report)
     chosen = settled(options or Options(), {})
-    transaction = Transaction([p for p in (path, chosen.switch_file, baseline) if p is not None])
+    transaction = Transaction([p for p in (path, chosen.switch_file, baseline) if p is not None], handed)
     if not dry_run:
         for target in (out, *reports):
             if target is out or exists(target.parent):
@@ -194,7 +207,7 @@ def _optimize_file(
     tools = compiler.toolbox(chosen)
     older = None if baseline is None else _baseline(baseline)
     found = compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path))
-    project = _project(found.model, path, tools)
+    project = project_of(found.model, path, tools)
     folder = (kernels_folder(out) if shared is None else shared.folder) if project.files else None
     names = {"model": out.name, "report": reports[0].name, "kernels": folder.name if folder else None}
     document = {**found.report, "files": names}
@@ -234,97 +247,6 @@ def _baseline(path: Path) -> dict[str, Any]:
         if exc.diagnostics[0].code == "ATF530":
             raise UsageError(exc.diagnostics) from None
         raise
-
-
-class SharedKernels:
-    """The operator project in `folder` that several models share; `write` puts it there once all are done."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._project: SharedProject | None = None
-
-    def add(self, project: Project, tools: Toolbox) -> None:
-        """Takes the kernels of a model in; all models are for one chip and precision. Raises UsageError."""
-        if self._project is None:
-            options = tools.options
-            chip = planned_chip(tools.device, options)
-            soc, mode = build_name(tools.device), options.precision_mode
-            self._project = SharedProject(lambda kernels: render_project(kernels, soc, mode, chip))
-        self._project.add(project)
-
-    def write(self, inputs: Sequence[Path]) -> bool:
-        """Replaces the folder with the project; False where no model needs a kernel. `inputs` are never overwritten."""
-        if self._project is None or not self._project.files:
-            return False
-        with Transaction(inputs) as transaction:
-            transaction.folder(self.folder, self._project.files, marker=MARKER, executable=EXECUTABLE)
-        return True
-
-
-@dataclass(frozen=True)
-class ManyResults:
-    """What came of several models, in their order: a result, or the error that ended that model's run."""
-
-    results: tuple[FileResult | AtcfuseError, ...]
-    kernels: Path | None
-
-    @property
-    def failed(self) -> bool:
-        """Whether any of them failed."""
-        return any(isinstance(r, AtcfuseError) or r.failed for r in self.results)
-
-
-def optimize_files(
-    paths: Sequence[Path],
-    options: Options | None = None,
-    *,
-    kernels_dir: Path | None = None,
-    done: Callable[[Path, FileResult | AtcfuseError], None] | None = None,
-    **each: Any,
-) -> ManyResults:
-    """`optimize_file` for every path, with what `each` says; one that fails does not keep the others.
-
-    With `kernels_dir` all of them share one operator project there, written at the end. Raises UsageError ATF179 for
-    models whose outputs would be the same files, and what `settled` raises.
-    """
-    settled(options or Options(), {})
-    outputs = [default_output(path).resolve() for path in paths]
-    if each.get("report") is not None:
-        outputs += [(_own_reports(path, each["report"]) or path).resolve() for path in paths]
-    twice = sorted({p.name for p, o in zip([*paths, *paths], outputs, strict=False) if outputs.count(o) > 1})
-    if twice:
-        hint = "give every model once"
-        raise UsageError(error("ATF179", f"two models would be written to the same file: {twice[0]}", hint=hint))
-    shared = None if kernels_dir is None else SharedKernels(kernels_dir)
-    if shared is not None and not each.get("dry_run"):
-        Transaction(paths).check(shared.folder, folder=True, marker=MARKER)
-    results: list[FileResult | AtcfuseError] = []
-    with kernel_cache(None if options is None else options.kernel_cache):
-        for path in paths:
-            own = each if len(paths) == 1 else {**each, "report": _own_reports(path, each.get("report"))}
-            results.append(_one_of_many(path, options, shared, own))
-            if done is not None:
-                done(path, results[-1])
-    wanted = shared is not None and not each.get("dry_run")
-    written = shared.folder if shared is not None and wanted and shared.write(paths) else None
-    return ManyResults(tuple(results), written)
-
-
-def _one_of_many(
-    path: Path, options: Options | None, shared: SharedKernels | None, each: Mapping[str, Any]
-) -> FileResult | AtcfuseError:
-    given = dict(each)
-    # The cache of all models is in use; with a folder of its own a model would not share what the others rendered.
-    alone = None if options is None else replace(options, kernel_cache=None)
-    try:
-        return optimize_file(path, given.pop("out", None), alone, shared=shared, **given)
-    except AtcfuseError as exc:
-        return exc
-
-
-def _own_reports(path: Path, folder: Path | None) -> Path | None:
-    """The folder of one of several models' reports."""
-    return None if folder is None else folder / _stem(default_output(path))
 
 
 def _left_over(out: Path) -> tuple[Diagnostic, ...]:
@@ -372,7 +294,7 @@ def _stage_reports(transaction: Transaction, reports: Sequence[Path], document: 
         _stage(transaction, target, text)
 
 
-def _project(model: onnx.ModelProto, path: Path, tools: Toolbox) -> Project:
+def project_of(model: onnx.ModelProto, path: Path, tools: Toolbox) -> Project:
     """The operator project of an optimized model, without files where there is none to write."""
     options = tools.options
     if not options.kernels:

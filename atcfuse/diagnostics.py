@@ -109,6 +109,10 @@ class AtcfuseError(Exception):
         self.diagnostics: tuple[Diagnostic, ...] = (diagnostics,) if one else tuple(diagnostics)  # type: ignore[arg-type,assignment]
         super().__init__("\n".join(str(d) for d in self.diagnostics))
 
+    def __reduce__(self) -> tuple[type[AtcfuseError], tuple[tuple[Diagnostic, ...]]]:
+        """Errors travel between processes with their diagnostics."""
+        return type(self), (self.diagnostics,)
+
 
 class UsageError(AtcfuseError):
     """Ends the program with exit code 2: the call itself is wrong."""

@@ -18,7 +18,7 @@ import signal
 import stat
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import FrameType, TracebackType
 from typing import BinaryIO, cast
@@ -63,11 +63,13 @@ class Transaction:
     `inputs` are files that must not be overwritten, under whatever name they are reached. Raises `AtcfuseError`
     (ATF119 to ATF122, ATF124, ATF128) and `UsageError` (ATF123, ATF127). Where it is entered in the main thread,
     SIGINT, SIGTERM and SIGHUP wait until a commit under way is done, and otherwise clean up before they take effect
-    (SIGTERM and SIGHUP, where the program has no handler of its own, as `SystemExit(128 + number)`).
+    (SIGTERM and SIGHUP, where the program has no handler of its own, as `SystemExit(128 + number)`). With `handed` the
+    outputs are handed over at the end, for another transaction to `take`.
     """
 
-    def __init__(self, inputs: Iterable[Path] = ()) -> None:
+    def __init__(self, inputs: Iterable[Path] = (), handed: Handed | None = None) -> None:
         self._inputs = list(inputs)
+        self._handed = handed
         self._staged: list[_Staged] = []
         self._made: list[Path] = []
         self._previous: dict[int, Handler | int | None] = {}
@@ -86,7 +88,10 @@ class Transaction:
     ) -> None:
         self._busy = True
         try:
-            if exc is None:
+            if exc is None and self._handed is not None:
+                self._handed.staged, self._staged = self._staged, []
+                self._handed.made, self._made = self._made, []
+            elif exc is None:
                 self._commit()
         finally:
             self._discard()
@@ -171,8 +176,13 @@ class Transaction:
             temporary = self._add(path, last=False, folder=True)
             _write_tree(temporary, contents, frozenset(executable))
 
+    def take(self, handed: Handed) -> None:
+        """Outputs that another transaction made, maybe in another process."""
+        self._staged += handed.staged
+        self._made += handed.made
+
     def _add(self, path: Path, *, last: bool, folder: bool) -> Path:
-        temporary = path.parent / f".atcfuse-{os.getpid()}-{secrets.token_hex(6)}.tmp"
+        temporary = path.parent / _temporary_name(self._handed)
         self._staged.append(_Staged(path, temporary, last, folder))
         return temporary
 
@@ -230,6 +240,26 @@ class Transaction:
             handler(signum, frame)
         else:
             raise SystemExit(128 + signum)
+
+
+@dataclass
+class Handed:
+    """Outputs that one transaction made and another is to put in place; `tag` is in all their temporary names."""
+
+    tag: str
+    staged: list[_Staged] = field(default_factory=list)
+    made: list[Path] = field(default_factory=list)
+
+
+def _temporary_name(handed: Handed | None) -> str:
+    return f".atcfuse-{handed.tag if handed else os.getpid()}-{secrets.token_hex(6)}.tmp"
+
+
+def remove_temporaries(folder: Path, tag: str) -> None:
+    """Removes what a process left in a folder that handed its outputs to nobody."""
+    with contextlib.suppress(OSError):
+        for left in list(folder.glob(f".atcfuse-{tag}-*")):
+            _remove(left)
 
 
 @dataclass

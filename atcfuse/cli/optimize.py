@@ -13,8 +13,12 @@ from atcfuse.cli.chip import chip_options, chip_settings
 from atcfuse.diagnostics import UsageError, error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from atcfuse.api import FileResult
+    from atcfuse.diagnostics import AtcfuseError
     from atcfuse.options import Options
+    from atcfuse.report.merged import Entry, Outcome
 
 
 @click.command("optimize", short_help="Fuse a model and write it with its report.")
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 @click.option("--report", type=console.FILE, metavar="DIR|FILE.json", help="Where reports go.  [default: beside OUT]")
 @click.option("--kernels-dir", type=console.FILE, metavar="DIR", help="One operator project for all models.")
 @click.option("--kernel-cache", type=console.FILE, metavar="DIR", help="Kernels kept for later runs, shared by many.")
+@click.option("--jobs", type=click.IntRange(0), help="Models done at once; 0 for as many as there are cores.")
+@click.option("--backend", type=click.Choice(["loky", "dask", "ray"]), help="Where --jobs run.  [default: loky]")
+@click.option("--resume", is_flag=True, help="Skip models whose outputs an earlier --resume wrote from the same.")
+@click.option("--merged-report", "merged", type=console.FILE, metavar="FILE.json", help="One report on all models.")
 @click.option("--no-kernels", is_flag=True, help="Write no operator project, and fuse also what has no kernel.")
 @click.option("--min-saving", type=float, metavar="US", help="Microseconds a fusion must save.  [default: 10]")
 @click.option("--keep-fp32", default="", metavar="OP,…", help="Operators whose kernels must compute in float32.")
@@ -44,14 +52,15 @@ if TYPE_CHECKING:
 def command(models: tuple[Path, ...], **given: Any) -> int:
     """Fuse MODEL and write the optimized model, ready for ATC, with a report of what fused and what did not.
 
-    Several models are fused one after the other, each as if it were alone; where one fails the others are still done.
+    Several models are fused each as if it were alone, one after the other or --jobs at once; where one fails the others
+    are still done.
     """
     from atcfuse.api import optimize_file
 
     if given["max_regression"] is not None and given["baseline"] is None:
         hint = "give the report to compare with, --baseline REPORT"
         raise UsageError(error("ATF143", "--max-regression has nothing to compare with", hint=hint))
-    if len(models) > 1 or given["kernels_dir"] is not None:
+    if len(models) > 1 or any(given[name] for name in ("kernels_dir", "jobs", "backend", "resume", "merged")):
         return _many(models, given)
     result = optimize_file(
         models[0],
@@ -71,14 +80,16 @@ def command(models: tuple[Path, ...], **given: Any) -> int:
 
 
 def _many(models: tuple[Path, ...], given: dict[str, Any]) -> int:
-    from atcfuse.api import optimize_files
     from atcfuse.diagnostics import AtcfuseError
+    from atcfuse.many import optimize_files
     from atcfuse.report import to_json
 
     _check_many(models, given)
     reports: list[dict[str, Any]] = []
+    entries: list[Entry] = []
 
     def done(path: Path, result: FileResult | AtcfuseError) -> None:
+        entries.append(_entry(path, result))
         if isinstance(result, AtcfuseError):
             console.note(console.say("{}: failed", path))
             console.show(result.diagnostics)
@@ -93,6 +104,9 @@ def _many(models: tuple[Path, ...], given: dict[str, Any]) -> int:
         _options(given),
         kernels_dir=given["kernels_dir"],
         done=done,
+        jobs=_jobs(given["jobs"]),
+        backend=given["backend"],
+        resume=given["resume"],
         report=given["report"],
         verify=given["verify"],
         dry_run=given["dry_run"],
@@ -100,12 +114,41 @@ def _many(models: tuple[Path, ...], given: dict[str, Any]) -> int:
         lang=console.language(),
         **(_of_one(given) if len(models) == 1 else {}),
     )
+    if given["merged"] is not None:
+        _write_merged(given["merged"], entries, found.kernels, models)
     if given["style"] == "json":
         many: Any = reports
         console.out(to_json(many if len(models) > 1 else many[0]) if reports else "[]")
     elif found.kernels is not None and not given["quiet"]:
         console.out(console.say("operator project of all models: {}", found.kernels))
     return 1 if found.failed else 0
+
+
+def _jobs(given: int | None) -> int:
+    import os
+
+    return 1 if given is None else given or len(os.sched_getaffinity(0))
+
+
+def _entry(path: Path, result: FileResult | AtcfuseError) -> Entry:
+    from atcfuse.diagnostics import AtcfuseError
+    from atcfuse.report.merged import Entry
+
+    if isinstance(result, AtcfuseError):
+        return Entry(path.name, "failed", None, result.diagnostics)
+    outcome: Outcome = "failed" if result.failed else "skipped" if result.skipped else "done"
+    return Entry(path.name, outcome, result.report, result.diagnostics)
+
+
+def _write_merged(target: Path, entries: Sequence[Entry], kernels: Path | None, models: Sequence[Path]) -> None:
+    from atcfuse.files import Transaction
+    from atcfuse.report import to_json
+    from atcfuse.report.merged import merged, merged_markdown
+
+    document = merged(entries, kernels.name if kernels else None)
+    with Transaction(models) as transaction:
+        transaction.write(target, to_json(document))
+        transaction.write(target.with_suffix(".md"), merged_markdown(document))
 
 
 def _of_one(given: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +160,12 @@ def _check_many(models: tuple[Path, ...], given: dict[str, Any]) -> None:
     """Options that say something about one model."""
     if given["no_kernels"] and given["kernels_dir"] is not None:
         raise UsageError(error("ATF179", "--no-kernels leaves nothing for --kernels-dir", hint="give one of the two"))
+    merged = given["merged"]
+    if merged is not None:
+        if merged.suffix != ".json":
+            hint = "give a file FILE.json; FILE.md is written beside it"
+            raise UsageError(error("ATF122", f"{merged.name} is not a .json file", hint=hint))
+        _check_merged(models, merged)
     if len(models) == 1:
         return
     single = {"-o": given["output"], "--baseline": given["baseline"]}
@@ -126,6 +175,14 @@ def _check_many(models: tuple[Path, ...], given: dict[str, Any]) -> None:
         if value is not None:
             hint = "outputs go beside each model; --report takes a folder, in which each model gets one of its own"
             raise UsageError(error("ATF179", f"{name} goes with one model, {len(models)} are given", hint=hint))
+
+
+def _check_merged(models: tuple[Path, ...], merged: Path) -> None:
+    """Fails before any work is done where the merged report could not be written."""
+    from atcfuse.files import Transaction
+
+    for target in (merged, merged.with_suffix(".md")):
+        Transaction(models).check(target)
 
 
 def _options(given: dict[str, Any]) -> Options:

@@ -43,7 +43,8 @@ def load(path: Path) -> ModelProto:
     """Reads an ONNX model; the files of external tensors are checked but not read.
 
     Raises AtcfuseError: ATF101 to ATF108 (the file), ATF109 to ATF111 and ATF115 (its external data), ATF112 and ATF116
-    (nested too deep, too large), ATF117 (a name that is not UTF-8), ATF129 (no opset).
+    (nested too deep, too large), ATF117 (a name that is not UTF-8), ATF129 (no opset),
+    ATF130 (a tensor of negative size).
     """
     data = _read(path)
     model = ModelProto()
@@ -233,6 +234,9 @@ def _inspect(model: ModelProto, path: Path) -> list[TensorProto]:
             raise AtcfuseError(error("ATF112", f"{path} nests graphs more than {MAX_SCOPE_DEPTH} deep", hint=_FLATTEN))
         _check_names(path, block)
         found.extend(tensor for tensor in block.tensors if external.is_external(tensor))
+        for tensor in block.tensors:
+            if tensor.dims and min(tensor.dims) < 0:
+                raise AtcfuseError(_negative(path, tensor))
     return found
 
 
@@ -241,6 +245,11 @@ def _check_opset(path: Path, model: ModelProto) -> None:
         if entry.domain in STANDARD and not 1 <= entry.version <= MAX_OPSET:
             hint = "opsets count from 1; the file is damaged, or its exporter is not sound: export the model again"
             raise AtcfuseError(error("ATF129", f"{path} is written for opset {entry.version}", hint=hint))
+
+
+def _negative(path: Path, tensor: TensorProto) -> Diagnostic:
+    message = f"{path} holds a tensor of the dims {list(tensor.dims)}: {tensor.name!r}"
+    return error("ATF130", message, hint="stored tensors have sizes from 0; export the model again")
 
 
 def _check_functions(path: Path, functions: Iterable[FunctionProto]) -> None:

@@ -552,3 +552,9 @@ def test_an_opset_that_is_none(tmp_path: Path, version: int) -> None:
     model = small_model()
     model.opset_import[0].version = version
     assert refused(saved(tmp_path, model)) == ["ATF129"]
+
+
+def test_a_stored_tensor_of_negative_size(tmp_path: Path) -> None:
+    model = small_model()
+    model.graph.initializer.append(TensorProto(name="w", data_type=1, dims=[2, -3], raw_data=b""))
+    assert refused(saved(tmp_path, model)) == ["ATF130"]

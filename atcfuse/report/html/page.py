@@ -53,7 +53,17 @@ def to_html(report: Report, lang: str | None = None) -> str:
     """The report as one HTML file; the same report gives the same bytes, and no text of a model can be markup."""
     page = environment(Path(__file__).parent, autoescape=True).get_template("page.html.j2")
     with speaking(lang):
-        return page.render(**_page(report), lang=language(), say=say)
+        shown: dict[str, Any] = _shown(_page(report))
+        return page.render(**shown, lang=language(), say=say)
+
+
+def _shown(value: Any) -> Any:
+    """What goes into the page: no text of a model with controls or direction marks in it."""
+    if isinstance(value, dict):
+        return {_shown(key): _shown(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(item) for item in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _page(report: Report) -> dict[str, Any]:
