@@ -90,7 +90,7 @@ def _status(status: str) -> str:
 
 def _saved(entry: Document, against: str) -> str:
     launches, moved, time = (entry.get(f"{key}{against}") for key in SAVED)
-    parts = [plural(launches or 0, "{} launch", "{} launches"), say("{:,} DDR bytes", moved or 0)]
+    parts = [plural(launches or 0, "{} launch", "{} launches"), say("{} DDR bytes", f"{moved or 0:,}")]
     return ", ".join([*parts, *([microseconds(time)] if time is not None else [])])
 
 

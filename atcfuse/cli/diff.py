@@ -77,9 +77,10 @@ def _with_atc(
     if style == "json":
         console.out(diff_json(difference))
     elif style == "markdown":
-        console.out(atc_diff_markdown(difference))
+        console.out(atc_diff_markdown(difference, console.language()))
     else:
-        console.out(atc_diff_text(difference, console.width(), console.colored(sys.stdout)))
+        page = console.width(), console.colored(sys.stdout), console.language()
+        console.out(atc_diff_text(difference, *page))
     found = atc_gate(difference) if fail_on is not None else []
     console.show(found)
     return 1 if found else 0

@@ -152,9 +152,10 @@ def _advice(language: str) -> dict[str, str]:
 
 
 def _parts_of(page: str) -> tuple[str, str]:
-    """A page's title without the code and its last section, each as one line."""
+    """A page's title without the code, and the first paragraph of its last section, each as one line."""
     title = page.partition("\n")[0].partition(": ")[2]
-    return title, " ".join(page.rpartition("\n\n**")[2].partition("**")[2].split())
+    advice = page.rpartition("\n\n**")[2].partition("**")[2]
+    return title, " ".join(advice.strip().partition("\n\n")[0].split())
 
 
 def read(text: str) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from lang_sources import PACKAGE, messages, renderer_templates
 
 import atcfuse.lang
 from atcfuse.diagnostics import all_codes, code_page, error
+from atcfuse.hints import hint_for
 from atcfuse.lang import from_environment, language, say, speaking, tell
 from atcfuse.lang.catalog import catalog, read
 from atcfuse.lang.width import aligned, breakable, display_width
@@ -138,8 +139,6 @@ def test_whatever_a_model_names_stays_as_it_is(one: str, other: str) -> None:
 
 
 def test_the_hint_of_a_refusal_is_what_its_page_advises() -> None:
-    from atcfuse.hints import hint_for
-
     with speaking("zh"):
         assert tell(hint_for("ATF320")) == "无需处理。若要优先采用本融合，请在融合开关文件中关闭另一条规则。"
 
@@ -234,6 +233,7 @@ def test_no_line_is_wider_than_asked_for(name: str, width: int) -> None:
 def test_a_report_is_rendered_in_full(name: str) -> None:
     """Nothing of the English renderings is left but names; JSON and the English renderings are what they were."""
     found = report(name)
+    found["kept"] = [{**kept, "hint": hint_for(kept["code"])} for kept in found["kept"]]
     english = to_text(found), to_markdown(found), to_html(found), to_line(found), to_json(found)
     chinese = to_text(found, lang="zh"), to_markdown(found, "zh"), to_html(found, "zh"), to_line(found, "zh")
     assert english == (to_text(found), to_markdown(found), to_html(found), to_line(found), to_json(found))
