@@ -17,7 +17,19 @@ from atcfuse.cli import console
 from atcfuse.cli.helptext import SpokenContext, SpokenGroup
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, did_you_mean, error
 
-COMMANDS = ("optimize", "check", "explain", "verify", "diff", "report", "rules", "kernels", "switches", "restore")
+COMMANDS = (
+    "optimize",
+    "check",
+    "explain",
+    "verify",
+    "diff",
+    "report",
+    "rules",
+    "kernels",
+    "switches",
+    "restore",
+    "completion",
+)
 LIBRARIES = ("onnx", "onnxruntime", "onnx-graphsurgeon", "numpy", "protobuf", "PyYAML")
 TRACEBACK_VARIABLE = "ATCFUSE_TRACEBACK"
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 1
@@ -40,6 +52,8 @@ class _Commands(SpokenGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if ctx.resilient_parsing:  # a shell asks for completions, and nobody reads a mistake
+            return super().resolve_command(ctx, args)
         if name not in COMMANDS and not name.startswith("-"):
             hint = did_you_mean(name, COMMANDS) or f"the commands are {', '.join(COMMANDS)}"
             raise UsageError(error("ATF131", f"there is no command {name!r}", hint=hint))

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from atcfuse.cli import console
+from atcfuse.cli.completion import among, chips, precision_modes, tile_levels
 from atcfuse.diagnostics import info
 
 if TYPE_CHECKING:
@@ -18,10 +19,28 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--soc", default="Ascend910B1", show_default=True, help="ATC's --soc_version, or a SoC file."),
-    click.option("--precision-mode", default="force_fp16", show_default=True, help="The one that ATC is called with."),
+    click.option(
+        "--soc",
+        default="Ascend910B1",
+        show_default=True,
+        shell_complete=among(chips),
+        help="ATC's --soc_version, or a SoC file.",
+    ),
+    click.option(
+        "--precision-mode",
+        default="force_fp16",
+        show_default=True,
+        shell_complete=among(precision_modes),
+        help="The one that ATC is called with.",
+    ),
     click.option("--occupancy", type=float, metavar="SHARE", help="Bound of L1 and UB for kernels.  [default: 0.8]"),
-    click.option("--tile-level", default="auto", show_default=True, help="Attention tiles: auto, small or large."),
+    click.option(
+        "--tile-level",
+        default="auto",
+        show_default=True,
+        shell_complete=among(tile_levels),
+        help="Attention tiles: auto, small or large.",
+    ),
 )
 
 

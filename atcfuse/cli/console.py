@@ -50,13 +50,14 @@ def lang_option(command: Command) -> Command:
         expose_value=False,
         is_eager=True,
         callback=_set_language,
+        shell_complete=lambda ctx, param, incomplete: [x for x in lang.LANGUAGES if x.startswith(incomplete)],
         help="Language of reports and messages.  [default: from LANG]",
     )
     return option(command)
 
 
 def _set_language(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
+    if value is not None and not ctx.resilient_parsing:
         speak(value, "--lang")
 
 

@@ -11,6 +11,8 @@ import click
 
 from atcfuse.cli import console
 from atcfuse.cli.chip import chip_options, chip_settings
+from atcfuse.cli.completion import among, subjects
+from atcfuse.cli.completion import rules as names_of_rules
 from atcfuse.diagnostics import UsageError, all_codes, code_page, did_you_mean, error
 
 if TYPE_CHECKING:
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
 
 
 @click.command("explain", short_help="Tell why subgraphs fused or stayed, or what a code means.")
-@click.argument("subject", metavar="MODEL|ATFnnn")
+@click.argument("subject", metavar="MODEL|ATFnnn", shell_complete=subjects)
 @click.option("--node", metavar="NAME", help="One node, by its name or that of a value it makes.")
-@click.option("--rule", metavar="NAME", help="One rule, as if there were no other.")
+@click.option(
+    "--rule", metavar="NAME", shell_complete=among(names_of_rules), help="One rule, as if there were no other."
+)
 @chip_options
 @click.option("--assume", default="", metavar="NAME=SIZE,…", help="Sizes of dynamic dims, for the figures.")
 @click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")

@@ -9,6 +9,8 @@ import click
 
 from atcfuse.cli import console
 from atcfuse.cli.chip import chip_options, settled_chip
+from atcfuse.cli.completion import among
+from atcfuse.cli.completion import kernels as names_of_kernels
 from atcfuse.cli.helptext import SpokenGroup
 from atcfuse.diagnostics import AtcfuseError, UsageError, did_you_mean, error
 
@@ -44,7 +46,7 @@ def list_kernels() -> int:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=among(names_of_kernels))
 @console.lang_option
 def show_kernel(name: str) -> int:
     """Show the declaration of the kernel NAME (or of the operator NAME), and where it lies."""

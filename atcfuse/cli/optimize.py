@@ -10,6 +10,7 @@ import click
 
 from atcfuse.cli import console
 from atcfuse.cli.chip import chip_options, chip_settings
+from atcfuse.cli.completion import among, dialects, rules
 from atcfuse.diagnostics import UsageError, error
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 @click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
 @chip_options
 @click.option("--rules", type=console.FILE, multiple=True, metavar="DIR", help="A folder of your own rules.")
-@click.option("--dialect", default="atc", show_default=True, help="atc, atc-flat or portable.")
+@click.option(
+    "--dialect", default="atc", show_default=True, shell_complete=among(dialects), help="atc, atc-flat or portable."
+)
 @click.option("--report", type=console.FILE, metavar="DIR|FILE.json", help="Where reports go.  [default: beside OUT]")
 @click.option("--kernels-dir", type=console.FILE, metavar="DIR", help="One operator project for all models.")
 @click.option("--kernel-cache", type=console.FILE, metavar="DIR", help="Kernels kept for later runs, shared by many.")
@@ -38,7 +41,14 @@ if TYPE_CHECKING:
 @click.option("--no-kernels", is_flag=True, help="Write no operator project, and fuse also what has no kernel.")
 @click.option("--min-saving", type=float, metavar="US", help="Microseconds a fusion must save.  [default: 10]")
 @click.option("--keep-fp32", default="", metavar="OP,…", help="Operators whose kernels must compute in float32.")
-@click.option("--force", "forced", multiple=True, metavar="RULE", help="A rule whose fusions need not pay.")
+@click.option(
+    "--force",
+    "forced",
+    multiple=True,
+    metavar="RULE",
+    shell_complete=among(rules),
+    help="A rule whose fusions need not pay.",
+)
 @click.option("--keep-nodes", multiple=True, metavar="GLOB|FILE", help="Nodes to leave alone.")
 @click.option("--verify", is_flag=True, help="Run both models and write nothing if they differ.")
 @click.option("--assume", default="", metavar="NAME=SIZE,…", help="Sizes of dynamic dims, for the report's figures.")

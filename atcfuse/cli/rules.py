@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from atcfuse.cli import console
+from atcfuse.cli.completion import among
+from atcfuse.cli.completion import rules as names_of_rules
 from atcfuse.cli.helptext import SpokenGroup
 from atcfuse.diagnostics import Diagnostic, Span, UsageError, did_you_mean, error, info
 from atcfuse.paths import exists
@@ -46,7 +48,7 @@ def list_rules(rules: tuple[Path, ...]) -> int:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=among(names_of_rules))
 @_FOLDERS
 @console.lang_option
 def show_rule(name: str, rules: tuple[Path, ...]) -> int:
@@ -99,7 +101,7 @@ def check_rules(rules: tuple[Path, ...]) -> int:
 
 
 @command.command("test")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=among(names_of_rules))
 @_FOLDERS
 @console.lang_option
 def test_rules(names: tuple[str, ...], rules: tuple[Path, ...]) -> int:
