@@ -25,6 +25,7 @@ from atcfuse.rule_tests import run_examples
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
     "README.md",
+    "README.zh.md",
     "DESIGN.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
@@ -60,20 +61,33 @@ def toml_list(key: str) -> list[str]:
 # ---------------------------------------------------------------- README
 
 
-def test_the_pasted_output_is_what_the_main_job_prints(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    (line,) = [line for line in shell_lines("README.md") if line.startswith(MAIN_JOB)]
+PASTED = {
+    "README.md": "pastes anew. -->\n```text\n",
+    "README.zh.md": "重新粘贴。 -->\n```text\n",
+}
+
+
+@pytest.mark.parametrize("name", PASTED)
+def test_the_pasted_output_is_what_the_main_job_prints(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    (line,) = [line for line in shell_lines(name) if line.startswith(MAIN_JOB)]
     _, *arguments = shlex.split(line)
     (tmp_path / "sample_models").mkdir()
     shutil.copy(ROOT / arguments[1], tmp_path / "sample_models")
     command = [sys.executable, "-c", "from atcfuse.cli import main; main()", *arguments]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", check=True)
     assert len(list((tmp_path / "sample_models").glob("*.fused.*"))) == 5
-    before, fence, rest = read("README.md").partition("pastes anew. -->\n```text\n")
+    before, fence, rest = read(name).partition(PASTED[name])
     pasted, end, after = rest.partition("```\n")
     if request.config.getoption("--update-golden"):
-        (ROOT / "README.md").write_text("".join((before, fence, ran.stdout, end, after)), encoding="utf-8")
+        (ROOT / name).write_text("".join((before, fence, ran.stdout, end, after)), encoding="utf-8")
         return
     assert pasted == ran.stdout, "run `make docs`"
+
+
+def test_the_chinese_readme_sets_up_in_the_same_way() -> None:
+    assert fenced(read("README.zh.md"), "sh")[0] == fenced(read("README.md"), "sh")[0]
 
 
 def test_two_commands_set_up_and_ci_runs_the_same_test_command() -> None:
