@@ -158,7 +158,7 @@ def _write_merged(target: Path, entries: Sequence[Entry], kernels: Path | None, 
     document = merged(entries, kernels.name if kernels else None)
     with Transaction(models) as transaction:
         transaction.write(target, to_json(document))
-        transaction.write(target.with_suffix(".md"), merged_markdown(document))
+        transaction.write(target.with_suffix(".md"), merged_markdown(document, console.language()))
 
 
 def _of_one(given: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from atcfuse import __version__
 from atcfuse.diagnostics import Diagnostic
+from atcfuse.lang import say, speaking, tell
 from atcfuse.report.document import Report
 from atcfuse.report.figures import count, human_bytes, total
+from atcfuse.report.groups import listed
 from atcfuse.report.markup import code, prose, table
 
 SCHEMA = "atcfuse.models/1"
@@ -61,18 +63,28 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def merged_markdown(document: Mapping[str, Any]) -> str:
+def merged_markdown(document: Mapping[str, Any], lang: str | None = None) -> str:
     """The document for people: a table of the models, and why some failed."""
-    told = ", ".join(f"{number} {outcome}" for outcome, number in document["outcomes"].items() if number)
-    head = ("model", "outcome", "fusions", "launches", "with ATC", "with atcfuse too", "DDR bytes before", "after")
-    rows = [_cells(code(r["name"]), r["outcome"], r["fusions"], r["summary"] or {}) for r in document["models"]]
-    rows.append(_cells("all", "", sum(document["fusions"].values()), document["summary"]))
-    lines = [f"## {count(len(document['models']))} models: {told}", "", *table(head, rows, range(2, len(head)))]
-    for row in document["models"]:
+    with speaking(lang):
+        return "\n".join(_lines(document)) + "\n"
+
+
+def _lines(document: Mapping[str, Any]) -> list[str]:
+    outcomes = {"done": say("done"), "skipped": say("skipped"), "failed": say("failed")}
+    told = listed(f"{number} {outcomes[outcome]}" for outcome, number in document["outcomes"].items() if number)
+    head = [say("model"), say("outcome"), say("fusions"), say("launches"), say("with ATC"), say("with atcfuse too")]
+    head += [say("DDR bytes before"), say("after")]
+    models = document["models"]
+    rows = [_cells(code(r["name"]), outcomes[r["outcome"]], r["fusions"], r["summary"] or {}) for r in models]
+    rows.append(_cells(say("all"), "", sum(document["fusions"].values()), document["summary"]))
+    title = say("{} models: {}", count(len(models)), told)
+    lines = [f"## {title}", "", *table(head, rows, range(2, len(head)))]
+    for row in models:
         errors = [d for d in row["diagnostics"] if d["severity"] == "error"]
         if errors:
-            lines += ["", f"{code(row['name'])}:", "", *(f"- {d['code']}: {prose(str(d['message']))}" for d in errors)]
-    return "\n".join(lines) + "\n"
+            messages = (f"- {d['code']}: {prose(tell(str(d['message'])))}" for d in errors)
+            lines += ["", f"{code(row['name'])}:", "", *messages]
+    return lines
 
 
 def _cells(name: str, outcome: str, fusions: int | None, summary: Mapping[str, Any]) -> list[str]:
