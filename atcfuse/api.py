@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,10 +47,24 @@ class Result(compiler.Result):
     """The optimized model, its report document (`atcfuse.report/1`) and the diagnostics of the run.
 
     `graph` is the same model as a `gs.Graph`, without the functions that give the fused nodes their meaning
-    (graphsurgeon cannot tell them apart); None unless a `gs.Graph` was given.
+    (graphsurgeon cannot tell them apart); None unless a `gs.Graph` was given. `tools` and `path` are what the run
+    worked with. In a notebook a result shows its report.
     """
 
     graph: gs.Graph | None = None
+    tools: Toolbox | None = field(default=None, repr=False, compare=False)
+    path: Path | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def kernels(self) -> Mapping[str, str | bytes]:
+        """The operator project for the fused nodes: contents by path, rendered when they are first asked for.
+
+        Empty where nothing fused, and with `kernels=False`.
+        """
+        if self.tools is None:
+            return {}
+        with kernel_cache(self.tools.options.kernel_cache):
+            return project_of(self.model, self.path or Path("model.onnx"), self.tools).files
 
     def _repr_html_(self) -> str:
         """The HTML report in a frame of its own, as notebooks show a result."""
@@ -92,6 +107,10 @@ def optimize(
 ) -> Result:
     """Fuses a model and reports on it; `overrides` are single options by name, such as `dialect="portable"`.
 
+    >>> result = optimize("sample_models/nanogpt_ts17_fp16_static.onnx", kernels=False)
+    >>> [fusion["rule"] for fusion in result.report["fusions"] if fusion["op"] == "FusedAttention"]
+    ['attention', 'attention']
+
     A model given in memory is not changed: the result is a copy, weights included. A path is loaded with its external
     data left on disk, and the result still refers to those files. The environment variables GF_AUTOFUSION_DEBUG and
     GF_AUTOFUSION_DISABLE are respected. Raises AtcfuseError for a model, rule or switch file that is not acceptable,
@@ -105,12 +124,12 @@ def optimize(
 def _optimize(model: onnx.ModelProto | gs.Graph | str | Path, tools: Toolbox) -> Result:
     if isinstance(model, (str, Path)):
         path = Path(model)
-        return _result(compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path)))
+        return _result(compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path)), tools, path)
     if type(model).__module__.startswith("onnx_graphsurgeon"):
         return _optimize_graph(model, tools)
     if not hasattr(model, "opset_import"):
         raise TypeError(f"expected a ModelProto, a gs.Graph or a path, found {type(model).__name__}")
-    return _result(compiler.optimize_proto(normalise(model), tools, name=_model_name(model)))
+    return _result(compiler.optimize_proto(normalise(model), tools, name=_model_name(model)), tools)
 
 
 def settled(options: Options, overrides: Mapping[str, Any]) -> Options:
@@ -129,8 +148,8 @@ def settled(options: Options, overrides: Mapping[str, Any]) -> Options:
     return with_environment(checked)
 
 
-def _result(found: compiler.Result, graph: gs.Graph | None = None) -> Result:
-    return Result(found.model, found.report, found.diagnostics, graph)
+def _result(found: compiler.Result, tools: Toolbox, path: Path | None = None, graph: gs.Graph | None = None) -> Result:
+    return Result(found.model, found.report, found.diagnostics, graph, tools, path)
 
 
 def _model_name(model: onnx.ModelProto) -> str:
@@ -149,7 +168,7 @@ def _optimize_graph(graph: gs.Graph, tools: Toolbox) -> Result:
     bare = type(exported)()
     bare.CopyFrom(found.model)
     del bare.functions[:]
-    return _result(found, gs.import_onnx(bare))
+    return _result(found, tools, graph=gs.import_onnx(bare))
 
 
 def optimize_file(

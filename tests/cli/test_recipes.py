@@ -105,3 +105,22 @@ def test_make_chains_atcfuse_and_atc(job: Path) -> None:
     assert "--model=model.fused.onnx" in words
     assert "--soc_version=Ascend910B1" in words
     assert json.loads((job / "sw.json").read_text())["Switch"]
+
+
+def test_a_newcomer_gets_from_the_readme_to_a_failing_gate(job: Path) -> None:
+    """Its commands as they stand there, in a checkout with the sample: a report, then a regression that exits with 1."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
+    (main,) = [line for line in lines if line.startswith(".venv/bin/atcfuse optimize")]
+    start = next(i for i, line in enumerate(lines) if line.endswith("main.report.json") and line.startswith("cp "))
+    (job / "sample_models").mkdir()
+    sample = re.search(r"sample_models/(\w+)\.onnx", main)
+    assert sample is not None
+    (job / sample[0]).write_bytes((SAMPLES / f"{sample[1]}.onnx").read_bytes())
+    (job / ".venv").mkdir()
+    (job / ".venv" / "bin").symlink_to(job / "tools")
+    done = [run(job, line) for line in (main, *lines[start : start + 4])]
+    assert [d.returncode for d in done] == [0, 0, 0, 1, 0]
+    assert (job / "sample_models" / f"{sample[1]}.fused.report.html").is_file()
+    assert "ATF537" in done[3].stderr
+    assert "**worse**" in done[4].stdout

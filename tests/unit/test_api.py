@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -161,3 +162,39 @@ def test_a_notebook_shows_the_report_in_a_frame():
     assert shown.count("<iframe") == 1
     assert "&lt;h1&gt;" in shown
     assert "<script>" not in shown
+
+
+def test_a_result_has_the_operator_project_of_its_run(tmp_path):
+    optimize_file(SAMPLE, tmp_path / "m.onnx")
+    written = {
+        p.relative_to(tmp_path / "m.kernels").as_posix(): p.read_bytes()
+        for p in (tmp_path / "m.kernels").rglob("*")
+        if p.is_file()
+    }
+    result = atcfuse.optimize(SAMPLE)
+    before = result.model.SerializeToString()
+    project = {path: data.encode() if isinstance(data, str) else data for path, data in result.kernels.items()}
+    assert project == written
+    assert result.kernels is result.kernels
+    assert result.model.SerializeToString() == before
+    assert atcfuse.optimize(SAMPLE, kernels=False).kernels == {}
+
+
+def test_runs_in_threads_do_not_meet():
+    """Every run gives what it gives alone, whatever runs beside it: other models, chips, switches and rules."""
+    folder = SAMPLE.parent
+    jobs = [
+        (SAMPLE, {}),
+        (SAMPLE, {"soc": "Ascend310P3", "assume": {"batch": 4}}),
+        (folder / "nanogpt_ts17_fp16_static.onnx", {"dialect": "portable"}),
+        (SAMPLE, {"kernels": False, "disabled": frozenset({"attention"})}),
+    ]
+
+    def run(job):
+        result = atcfuse.optimize(job[0], **job[1])
+        return result.model.SerializeToString(), result.report, [d.as_dict() for d in result.diagnostics]
+
+    alone = [run(job) for job in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(run, jobs[::-1]))
+    assert together[::-1] == alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import shlex
 import shutil
@@ -78,3 +79,14 @@ def test_a_fused_model_is_debugged_as_the_page_says(
     assert "attention: 2 → 0" in told("half.report")
     assert "FusedAttention" not in {node.op_type for node in onnx.load("off.onnx").graph.node}
     assert not any(node.op_type.startswith("Fused") for node in onnx.load("plain.onnx").graph.node)
+
+
+def test_the_examples_in_python_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import atcfuse.api
+
+    (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
+    monkeypatch.chdir(tmp_path)
+    page = str(ROOT / "docs" / "python.md")
+    assert doctest.testfile(page, module_relative=False).failed == 0
+    ran = doctest.testmod(atcfuse.api)
+    assert (ran.failed, ran.attempted) == (0, 2)
