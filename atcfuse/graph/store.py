@@ -23,6 +23,9 @@ MAX_NODES = 2_000_000
 MAX_PROTOBUF = 2**31 - 1
 """Bytes of the largest protobuf message, and of the largest model file that ATC reads."""
 
+MAX_MESSAGES = 100
+"""Messages within messages that protobuf reads."""
+
 MAX_OPSET = 1000
 """No opset has a number like this."""
 
@@ -175,7 +178,7 @@ def _not_parsed(path: Path, data: bytes, reason: str) -> Diagnostic:
     for offset, magic, what in _FOREIGN:
         if data.startswith(magic, offset):
             return error("ATF106", f"{path} is not an ONNX model but {what}", hint="export the model to ONNX")
-    if "MaxDepth" in reason or "recursion" in reason:
+    if wire.nesting(data, MAX_MESSAGES) >= MAX_MESSAGES:
         return error("ATF112", f"{path} nests graphs deeper than protobuf reads", hint=_FLATTEN)
     damage = wire.damage(data)
     if damage == "cut":

@@ -103,6 +103,35 @@ def damage(data: bytes) -> str:
     return ""
 
 
+_BODIES = {
+    "model": {7: "graph"},
+    "graph": {1: "node"},
+    "node": {5: "attribute"},
+    "attribute": {6: "graph", 11: "graph"},
+}
+"""The fields through which graphs nest: a model's graph, its nodes, their attributes, the bodies in these."""
+
+
+def nesting(data: bytes, limit: int) -> int:
+    """How deep the messages of a model nest through bodies, no further than `limit`; the bytes may be damaged."""
+    deepest, pending = 0, [("model", 0, len(data), 1)]
+    while pending and deepest < limit:
+        kind, position, end, depth = pending.pop()
+        deepest = max(deepest, depth)
+        while position < end:
+            tag, position = _varint(data, position)
+            value, after = _varint(data, position) if tag & 7 in (0, _LENGTH_DELIMITED) else (0, position + 8)
+            if tag < 0 or value < 0 or tag & 7 not in (0, 1, _LENGTH_DELIMITED, 5):
+                break
+            position = after - 4 if tag & 7 == 5 else after
+            if tag & 7 == _LENGTH_DELIMITED:
+                inner = _BODIES[kind].get(tag >> 3)
+                if inner is not None and position + value <= end:
+                    pending.append((inner, position, position + value, depth + 1))
+                position += value
+    return deepest
+
+
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """A base-128 number and the position after it; -1 where the data ends inside."""
     value = shift = 0
