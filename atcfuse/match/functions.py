@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from atcfuse.graph import views
 from atcfuse.graph.constants import constant, scalar
 from atcfuse.graph.index import Scope
 from atcfuse.match.causal import alignment
+from atcfuse.match.chains import roots
 from atcfuse.match.indexed import Bands
 from atcfuse.match.values import Built
 
@@ -91,14 +92,43 @@ def _value(value: Any) -> str:
 def _unexpanded(scope: Scope, value: str) -> str:
     """The value before it was expanded: the fused operator broadcasts masks itself."""
     value = scope.source(value)
-    node = scope.producers.get(value)
-    while node is not None and node.op == "Expand":
-        before, after = scope.fact(node.inputs[0]).shape, scope.fact(value).shape
-        if before is None or after is None or len(before) > len(after):
-            break
-        value = scope.source(node.inputs[0])
-        node = scope.producers.get(value)
-    return value
+    while True:
+        below = _expanded_from(scope, value)
+        if below is None:
+            return value
+        value = below
+
+
+def _expanded_from(scope: Scope, value: str) -> str | None:
+    """What a value is a broadcast of: by Expand, by views around one, or by adding zeros of a larger shape."""
+    node, after = scope.producers.get(value), scope.fact(value).shape
+    if node is None or after is None:
+        return None
+    if node.op == "Expand":
+        before = scope.fact(node.inputs[0])
+        return scope.source(node.inputs[0]) if before.shape is not None and len(before.shape) <= len(after) else None
+    if node.op == "Add":
+        for zeros, other in (node.inputs, node.inputs[::-1]):
+            before = scope.fact(other)
+            if scope.fact(zeros).splat == 0 and before.shape is not None and before.dtype == scope.fact(value).dtype:
+                return scope.source(other)
+    for link in reversed(roots(scope, value, scaling=False)[1:]):
+        if _is_broadcast(link.view, link.shape):
+            return str(link.value)
+    return None
+
+
+def _is_broadcast(view: views.View, shape: Sequence[Dim]) -> bool:
+    """Whether a view repeats a value of a shape along axes of extent 1 or in front, and does nothing else."""
+    more = len(view.axes) - len(shape)
+    if more < 0 or view.offset != 0 or not any(stride == 0 for axis in view.axes for _, stride in axis):
+        return False
+    whole = ((),) * more + views.identity(view.root, shape).axes
+    return all(axis == own or (not own and _repeats(axis)) for axis, own in zip(view.axes, whole, strict=True))
+
+
+def _repeats(axis: views.Axis) -> bool:
+    return all(stride == 0 for _, stride in axis)
 
 
 def _repeats_in(part: list[Dim], whole: list[Dim]) -> bool | None:

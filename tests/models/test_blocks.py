@@ -52,7 +52,11 @@ def test_with_rotary_embeddings_it_is_five() -> None:
 
 @pytest.mark.parametrize(
     ("name", "left"),
-    [("bart_ts15_fp32_dynamic", ()), ("whisper_dynamo17_fp16_dynamic", ("Clip",))],
+    [
+        ("bart_ts15_fp32_dynamic", ()),
+        ("t5_ts14_fp32_dynamic", ()),
+        ("whisper_dynamo17_fp16_dynamic", ("Clip",)),
+    ],
 )
 def test_a_block_with_cross_attention_is_at_most_seven(name: str, left: tuple[str, ...]) -> None:
     row = blocks.cover(SAMPLES / f"{name}.onnx")

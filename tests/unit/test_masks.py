@@ -9,7 +9,7 @@ from atcfuse.dims import Dim
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.text import parse_graph
-from atcfuse.match.functions import Aligned
+from atcfuse.match.functions import Aligned, functions_for
 from atcfuse.match.layouts import Layouts
 from atcfuse.match.masks import combined
 from atcfuse.match.values import Built, Refusal, Value
@@ -96,3 +96,33 @@ def test_a_mask_across_regrouped_queries_refuses() -> None:
     found = outcome("[1,L]", "[3,B*S,L]")
     assert isinstance(found, Refusal)
     assert found.code == "ATF315"
+
+
+BROADCASTS = {
+    "expanded": ("b = Expand(m, wide)", "m"),
+    "expanded, flattened and dealt out again": (
+        "e = Expand(m, wide)\n f = Reshape(e, flat)\n b = Reshape(f, wide)",
+        "m",
+    ),
+    "expanded twice": ("e = Expand(m, half)\n b = Expand(e, wide)", "m"),
+    "added to zeros": ("z = ConstantOfShape(wide)\n b = Add(z, m)", "m"),
+    "zeros added to it when expanded": ("z = ConstantOfShape(wide)\n e = Expand(m, half)\n b = Add(e, z)", "m"),
+    "added to ones": ("z = ConstantOfShape<value = float[1] {1.0}>(wide)\n b = Add(z, m)", "b"),
+    "dealt out over other axes": ("e = Expand(m, wide)\n b = Reshape(e, other)", "b"),
+    "expanded in a new axis behind": ("u = Unsqueeze(m, last)\n e = Expand(u, five)\n b = Reshape(e, wider)", "b"),
+    "cut where it was expanded": ("e = Expand(m, wide)\n b = Slice(e, one, two, one)", "m"),
+    "cut where it was not": ("e = Expand(m, wide)\n b = Slice(e, one, two, two)", "b"),
+}
+
+
+@pytest.mark.parametrize(("steps", "root"), BROADCASTS.values(), ids=BROADCASTS)
+def test_a_broadcast_mask_is_read_before_it_is_broadcast(steps: str, root: str) -> None:
+    text = f"""(float[2,1,1,6] m) => (float y) <int64[4] wide = {{2, 3, 4, 6}}, int64[3] flat = {{6, 4, 6}},
+      int64[4] half = {{2, 1, 4, 6}}, int64[4] other = {{2, 4, 3, 6}}, int64[1] last = {{4}}, int64[1] one = {{1}},
+      int64[5] five = {{2, 1, 1, 6, 4}}, int64[4] wider = {{2, 1, 4, 6}}, int64[1] two = {{3}}> {{
+        {steps}
+        y = Identity(b) }}"""
+    model = Model(parse_graph(text, 17))
+    infer(model)
+    scope = next(iter(model.scopes()))
+    assert functions_for(scope)["aligned"](Value("b"), Value("b")).value == root
