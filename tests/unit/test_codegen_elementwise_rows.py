@@ -108,6 +108,10 @@ CASES = {
 }
 
 
+ORDINARY = ("norm", "softmax", "masked", "operators")
+"""What an ordinary run compiles."""
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compiled kernels: one serves all sizes."""
@@ -116,7 +120,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_compiler
 @pytest.mark.parametrize(("rows", "columns"), SIZES)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [n if n in ORDINARY else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
 def test_rows_are_reduced_as_the_oracle_does(name: str, rows: int, columns: int, programs: Path) -> None:
     kernel = kernel_of(CASES[name])
     check(kernel, inputs_of(CASES[name], rows, columns, rows, kernel.signature.dtypes), programs)
