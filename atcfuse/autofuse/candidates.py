@@ -19,6 +19,7 @@ from atcfuse.elementwise import (
     REDUCTIONS,
     ROW,
     SCALAR,
+    SOFTMAXES,
     Kind,
     Operand,
     Step,
@@ -31,6 +32,7 @@ from atcfuse.graph.schema import parameter
 FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
 FLOATS = frozenset({FLOAT, FLOAT16, BFLOAT16})
 MOST_AXES = 8
+_SOFTMAX_OF_ONE_AXIS_SINCE = 13
 _DEFAULTS = {
     "LeakyRelu": {"alpha": 0.01},
     "Elu": {"alpha": 1.0},
@@ -60,9 +62,9 @@ class Candidate:
     types: Mapping[str, int]
 
     @property
-    def reduces(self) -> bool:
-        """Whether it makes one value of every row."""
-        return OPERATORS[self.op].reduces
+    def rows(self) -> bool:
+        """Whether it needs rows whole."""
+        return OPERATORS[self.op].rows
 
     @property
     def values(self) -> list[str]:
@@ -101,7 +103,7 @@ class Reader:
             return None
         if len(arguments) != OPERATORS[op].values + OPERATORS[op].constants:
             return None
-        space = self._reduced(node, arguments) if op in REDUCTIONS else self._space(arguments, fact.shape)
+        space = self._rows(node, op, arguments) if OPERATORS[op].rows else self._space(arguments, fact.shape)
         if space is None or not self._typed(op, arguments, fact.dtype):
             return None
         types = {a: self._scope.fact(a).dtype for a in arguments if isinstance(a, str)}
@@ -163,24 +165,38 @@ class Reader:
                 found.add(columns)
         return Space(shape, frozenset(found), 0 in found) if found else None
 
-    def _reduced(self, node: Node, arguments: Sequence[str | float]) -> Space | None:
-        """What a reduction over the last axes works on, whose columns must be few enough and known."""
+    def _rows(self, node: Node, op: str, arguments: Sequence[str | float]) -> Space | None:
+        """What a function of rows works on, whose columns must be the last axes, few enough and known."""
         (value,) = arguments
         shape = self._scope.fact(value).shape if isinstance(value, str) else None
         if shape is None or node.attributes.get("keepdims", 1) != 1:
             return None
-        axes = self.parameter(node, "axes")
-        if not isinstance(axes, (tuple, list)) or not axes or not all(isinstance(a, int) for a in axes):
-            return None
-        count = len(axes)
-        if sorted(a % len(shape) for a in axes) != list(range(len(shape) - count, len(shape))) or count == len(shape):
+        count = self._columns_reduced(node, len(shape)) if op in REDUCTIONS else self._axes_from(node, len(shape))
+        if not count or count == len(shape):
             return None
         why_not = self._unreduced(node, shape[-count:])
         if why_not is not None:
             self.unreduced[node.index] = why_not
             return None
         made = self._scope.fact(node.outputs[0]).shape
-        return Space(shape, frozenset({count})) if made == narrowed(shape, count) else None
+        expected = narrowed(shape, count) if op in REDUCTIONS else shape
+        return Space(shape, frozenset({count})) if made == expected else None
+
+    def _columns_reduced(self, node: Node, rank: int) -> int:
+        """How many last axes a reduction takes, 0 where it takes others."""
+        axes = self.parameter(node, "axes")
+        if not isinstance(axes, (tuple, list)) or not axes or not all(isinstance(a, int) for a in axes):
+            return 0
+        last = list(range(rank - len(axes), rank))
+        return len(axes) if sorted(a % rank for a in axes) == last else 0
+
+    def _axes_from(self, node: Node, rank: int) -> int:
+        """How many last axes a softmax takes, 0 where it takes others."""
+        axis = self.parameter(node, "axis")
+        if not isinstance(axis, int) or not -rank <= axis < rank:
+            return 0
+        count = rank - axis % rank
+        return count if count == 1 or self._scope.model.opset < _SOFTMAX_OF_ONE_AXIS_SINCE else 0
 
     def _unreduced(self, node: Node, columns: Shape) -> tuple[str, str] | None:
         """Why rows of these columns are not reduced."""
@@ -275,12 +291,12 @@ def _gelu(reader: Reader, node: Node) -> _Read | None:
     return (op, [reader.argument(node.input(0))]) if op else None
 
 
-def _reduction(reader: Reader, node: Node) -> _Read | None:
+def _of_rows(reader: Reader, node: Node) -> _Read | None:
     return node.op, [reader.argument(node.input(0))]
 
 
 _BY_ATTRIBUTE = {
-    **dict.fromkeys(REDUCTIONS, _reduction),
+    **dict.fromkeys((*REDUCTIONS, *SOFTMAXES), _of_rows),
     **dict.fromkeys(_DEFAULTS, _with_attributes),
     "Pow": _pow,
     "Clip": _clip,

@@ -16,6 +16,7 @@ from atcfuse.elementwise import (
     MAX_OUTPUTS,
     MOST_ELEMENTS,
     REDUCTIONS,
+    SOFTMAXES,
     Argument,
     Expression,
     Input,
@@ -43,6 +44,7 @@ _CALLS = {
     **dict.fromkeys(("Gelu", "Elu", "LeakyRelu"), 10),
     **dict.fromkeys(("Where", "Cast", "Not", "Clip", "Reciprocal"), 6),
     **dict.fromkeys(REDUCTIONS, 8),
+    **dict.fromkeys(SOFTMAXES, 24),
 }
 _CALLS_OTHERWISE = 4
 """Calls of a step with its waits, and what it takes to load and store a value."""
@@ -156,7 +158,7 @@ class _Grouping:
             # Such reductions are no steps; what is left of their groups is grouped anew.
             positions = list(self.steps) if last else [position for piece in long for position in piece]
             for position in positions:
-                if self.steps[position].reduces:
+                if self.steps[position].rows:
                     self._too_long.append(_long(self.steps.pop(position)))
             found = self._grouped()
         return [fusion for _, fusion in found]
@@ -184,7 +186,7 @@ class _Grouping:
 
     def _fits(self, piece: Sequence[int], fusion: Fusion) -> bool:
         """Whether rows that are reduced fit on chip whole, with all that is held beside them."""
-        reduced = [self.steps[p] for p in piece if self.steps[p].reduces]
+        reduced = [self.steps[p] for p in piece if self.steps[p].rows]
         if not reduced:
             return True
         (columns,) = reduced[0].space.splits
@@ -346,7 +348,7 @@ def _is_shaped(expression: Expression, steps: Sequence[Candidate], shape: Shape)
 
 def _fusible(source: Candidate, step: Candidate) -> bool:
     """Whether a step may be in the group of one that it reads: it reads whole rows, or one value of each."""
-    if step.reduces or source.shape == step.shape:
+    if step.rows or source.shape == step.shape:
         return source.shape == step.space.shape
     return any(k and narrowed(step.shape, k) == source.shape for k in step.space.splits)
 

@@ -35,8 +35,8 @@ def evaluate(expression: Expression, inputs: Sequence[Array]) -> list[Array]:
 def _computed(expression: Expression, step: Step, values: Sequence[Any]) -> Array:
     if step.op == "Cast":
         return _cast(step, values[0])
-    if OPERATORS[step.op].reduces:
-        return _REDUCED[step.op](values[0], tuple(range(-expression.columns, 0)))
+    if OPERATORS[step.op].rows:
+        return _OF_ROWS[step.op](values[0], tuple(range(-expression.columns, 0)))
     return _FUNCTIONS[step.op](*values)
 
 
@@ -86,13 +86,20 @@ def _sum(x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(x.sum(axis=axes, keepdims=True))
 
 
-_REDUCED: Mapping[str, Callable[[Array, tuple[int, ...]], Array]] = {
+def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
+    x = x - x.max(axis=axes, keepdims=True)
+    return np.asarray(x - np.log(np.exp(x).sum(axis=axes, keepdims=True)))
+
+
+_OF_ROWS: Mapping[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "ReduceSum": _sum,
     "ReduceMean": lambda x, axes: np.asarray(x.mean(axis=axes, keepdims=True)),
     "ReduceMax": lambda x, axes: np.asarray(x.max(axis=axes, keepdims=True)),
     "ReduceMin": lambda x, axes: np.asarray(x.min(axis=axes, keepdims=True)),
     "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
     "ReduceL1": lambda x, axes: _sum(np.abs(x), axes),
+    "Softmax": lambda x, axes: np.exp(_log_softmax(x, axes)),
+    "LogSoftmax": _log_softmax,
     "ReduceL2": lambda x, axes: np.sqrt(_sum(x * x, axes)),
 }
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {

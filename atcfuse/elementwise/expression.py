@@ -45,7 +45,7 @@ class Operator:
     """An operator of expressions: how many values it takes, then how many constants, and what comes out.
 
     `result` is "same" (the type of the last value), "bool", or "cast" (any). `takes_bool` says which values are masks.
-    One that `reduces` makes one value of every row, its axes kept as 1.
+    One that `reduces` makes one value of every row, its axes kept as 1; one of `rows` needs rows whole too.
     """
 
     values: int
@@ -53,8 +53,10 @@ class Operator:
     result: Literal["same", "bool", "cast"] = "same"
     takes_bool: tuple[bool, ...] = ()
     reduces: bool = False
+    rows: bool = False
 
 
+SOFTMAXES = ("Softmax", "LogSoftmax")
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2")
 _SELECTIVE = ("Floor", "Ceil", "Round", "Sign")
 _UNARY = ("Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Relu", "Softplus", "Mish")
@@ -71,7 +73,8 @@ OPERATORS: Mapping[str, Operator] = {
     "Not": Operator(1, takes_bool=(True,)),
     "Where": Operator(3, takes_bool=(True,)),
     "Cast": Operator(1, result="cast"),
-    **{op: Operator(1, reduces=True) for op in REDUCTIONS},
+    **{op: Operator(1, reduces=True, rows=True) for op in REDUCTIONS},
+    **{op: Operator(1, rows=True) for op in SOFTMAXES},
 }
 """ONNX's operators by their names, attributes as constants; Gelu with `approximate="tanh"` is GeluTanh."""
 
@@ -140,7 +143,7 @@ class Expression:
     @property
     def reduces(self) -> bool:
         """Whether a step reduces rows, which must then be whole on chip."""
-        return any(OPERATORS[step.op].reduces for step in self.steps)
+        return any(OPERATORS[step.op].rows for step in self.steps)
 
     @property
     def output_types(self) -> tuple[int, ...]:
@@ -266,7 +269,7 @@ def _check_step(expression: Expression, index: int, step: Step) -> None:
         may_be_bool = step.op == "Cast" or (step.op == "Where" and position > 0)
         if is_bool != wants_bool and not (may_be_bool and is_bool):
             raise ValueError(f"{step.op} of {TYPE_NAMES[expression.dtype(value)]}")
-        if operator.reduces and (not expression.columns or expression.kind_of(value) != FULL):
+        if operator.rows and (not expression.columns or expression.kind_of(value) != FULL):
             raise ValueError(f"{step.op} of what is no whole row")
     if step.dtype in INTEGERS:
         raise ValueError(f"{step.op} gives integers")

@@ -15,6 +15,7 @@ from atcfuse.elementwise.expression import (
     FLOAT16,
     INTEGERS,
     REDUCTIONS,
+    SOFTMAXES,
     Argument,
     Expression,
     Operand,
@@ -22,10 +23,10 @@ from atcfuse.elementwise.expression import (
 )
 from atcfuse.elementwise.functions import FUNCTIONS, SELECTIVE
 from atcfuse.elementwise.numbers import c_number, is_power_of_two
-from atcfuse.elementwise.registers import Program, Register, assigned
+from atcfuse.elementwise.registers import SPREAD, Program, Register, assigned
 
 _HUGE = 1e4
-_BOUNDED = frozenset({"Sigmoid", "Tanh", "Erf", "HardSigmoid"})
+_BOUNDED = frozenset({"Sigmoid", "Tanh", "Erf", "HardSigmoid", "Softmax"})
 _EXACT = frozenset({"Neg", "Abs", "Relu", "Min", "Max", "Where", "Clip", "Cast", "ReduceMax", "ReduceMin", *SELECTIVE})
 """Operators whose result has no more digits than their operands."""
 _COMPARES = {"Equal": "EQ", "Greater": "GT", "GreaterOrEqual": "GE", "Less": "LT", "LessOrEqual": "LE"}
@@ -79,6 +80,8 @@ def _step(b: Builder, step: Step) -> Register:
     if op in REDUCTIONS:
         assert isinstance(value, Operand)
         return _reduce(b, op, value)
+    if op in SOFTMAXES:
+        return _softmax(b, op, b.as_plane(value))
     numbers = [c for c in constants if not isinstance(c, Operand)]
     x = _as_in_model(b, value) if op in SELECTIVE else b.as_plane(value)
     return FUNCTIONS[op](b, x, *numbers)
@@ -161,6 +164,27 @@ def _logical(b: Builder, op: str, arguments: Sequence[Argument]) -> Register:
     return b.call("Min" if op == "And" else "Max", *planes)
 
 
+def _softmax(b: Builder, op: str, x: Register) -> Register:
+    """Of every row, whatever its largest exponent is; a row of -inf alone becomes NaN, as softmax has it."""
+    x = b.call("Sub", x, _spread(b, _over_rows(b, "MaxRows", x)))
+    e = b.call("Exp", x)
+    total = _over_rows(b, "SumRows", e)
+    if op == "Softmax":
+        return b.call("Div", e, _spread(b, total))
+    with b.on("column"):
+        total = b.call("Ln", total)
+    return b.call("Sub", x, _spread(b, total))
+
+
+def _over_rows(b: Builder, helper: str, x: Register) -> Register:
+    with b.on("column"):
+        return b.emit(helper, f"{helper}({{d}}, {{0}})", x)
+
+
+def _spread(b: Builder, column: Register) -> Register:
+    return b.emit(SPREAD, f"{SPREAD}({{d}}, {{0}})", column)
+
+
 def _reduce(b: Builder, op: str, value: Operand) -> Register:
     """A reduction of every row, from the whole plane to a column."""
     with b.on("full"):
@@ -169,8 +193,7 @@ def _reduce(b: Builder, op: str, value: Operand) -> Register:
             x = b.call("Mul", x, x)
         elif op == "ReduceL1":
             x = b.call("Abs", x)
-    helper = _OVER_ROWS.get(op, "SumRows")
-    column = b.emit(helper, f"{helper}({{d}}, {{0}})", x)
+    column = _over_rows(b, _OVER_ROWS.get(op, "SumRows"), x)
     if op == "ReduceMean":
         return b.scaled("Muls", column, "perColumn")
     return b.call("Sqrt", column) if op == "ReduceL2" else column

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from atcfuse.elementwise.expression import BOOL, FLOAT, OPERATORS, Argument, Expression, Operand, Step
+from atcfuse.elementwise.expression import BOOL, FLOAT, OPERATORS, SOFTMAXES, Argument, Expression, Operand, Step
 
 _GELU = {"Gelu": "none", "GeluTanh": "tanh"}
 _ATTRIBUTES = {
@@ -57,6 +57,8 @@ def _step_lines(expression: Expression, step: Step, result: str, types: Mapping[
         return [f'{result} = Gelu <approximate = "{_GELU[step.op]}"> ({written[0]})']
     if step.op in _ATTRIBUTES:
         return [f"{result} = {step.op} <{_attributes(_ATTRIBUTES[step.op], step.arguments[1:])}> ({written[0]})"]
+    if step.op in SOFTMAXES:  # before opset 13 it is that of all axes from this one on
+        return [f"{result} = {step.op} <axis = -{expression.columns}> ({written[0]})"]
     if OPERATORS[step.op].reduces:
         return _reduced(step.op, written[0], result, expression.columns, opset)
     if step.op == "Clip" and opset < _CLIP_BY_INPUTS:

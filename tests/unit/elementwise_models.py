@@ -111,6 +111,9 @@ class Program:
     def rows(self) -> None:
         """One value a row, what is computed from it, and a row that reads that."""
         op, source = self.source.choice(REDUCTIONS), self.number()
+        if self.source.random() < 0.15:
+            self.numbers.append(self.emit("Softmax", source, axis=-1))
+            return
         axis = 1 if self.source.random() < 0.15 else -1
         if op == "ReduceSum":
             column = self.emit(op, source, "axes" if axis == -1 else "middle", keepdims=1)

@@ -85,6 +85,30 @@ def test_values_of_rows_computed_outside_are_columns_of_the_group() -> None:
     assert [expression.kind_of(expression.steps[2].arguments[i]) for i in (0, 1)] == ["full", "column"]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("opset", "axis", "columns"),
+    [(11, "<axis = 1>", 2), (12, "<axis = -1>", 1), (12, "", 2), (13, "", 1), (17, "<axis = 2>", 1)],
+)
+def test_softmax_takes_its_axes_as_the_opset_has_them(opset: int, axis: str, columns: int) -> None:
+    text = f"""soft (float[2,3,40] x, float[2,3,40] z) => (float[2,3,40] y) {{
+      a = Mul(x, z)
+      s = LogSoftmax{axis}(a)
+      y = Exp(s)
+    }}"""
+    model = parsed(text, opset)
+    result = optimized(model, alone())
+    (node,) = result.model.graph.node
+    assert parse_expression(node.attribute[0].s.decode()).columns == columns
+    assert_same(model, result.model, {"x": X, "z": X[::-1].copy()})
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(13, "<axis = 1>"), (17, "<axis = 0>"), (12, "<axis = 0>")])
+def test_softmax_of_other_axes_stays(opset: int, axis: str) -> None:
+    text = f"soft (float[2,3,40] x) => (float[2,3,40] y) {{ a = Neg(x) \n s = Softmax{axis}(a) \n y = Exp(s) }}"
+    result = optimized(parsed(text, opset), alone())
+    assert "Softmax" in [n.op_type for n in result.model.graph.node]
+
+
 ABSOLUTE = """absolute (float[batch,3,40] x) => (float[batch,3,40] y) {
   a = Abs(x)
   b = Exp(a)

@@ -298,7 +298,7 @@ def jumps(dtype: int) -> Expression:
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", [FLOAT, FLOAT16, BFLOAT16])
+@pytest.mark.parametrize("dtype", [FLOAT16, *(pytest.param(t, marks=pytest.mark.slow) for t in (FLOAT, BFLOAT16))])
 def test_functions_with_jumps(dtype: int, tmp_path: Path) -> None:
     kernel = kernel_of(jumps(dtype))
     x = np.concatenate([np.arange(-8, 8, 0.25), [-0.0, 1e4, -65504, 0.499]])

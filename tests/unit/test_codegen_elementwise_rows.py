@@ -83,7 +83,18 @@ def each_reduction() -> Expression:
     return Expression(1, (Input(FLOAT, FULL),), (*steps, *total), (len(steps) + len(total) - 1, 2))
 
 
-SIZES = [(3, 64), (7, 96), (300, 7), (1, 1), (5, 33), (40, 768), (9, 1001), (2, 4000), (0, 64)]
+def operators(dtype: int = FLOAT) -> Expression:
+    """Softmax and its logarithm as operators, of rows that were scaled and shifted."""
+    steps = (
+        Step("Mul", (X(0), 2.0), dtype),
+        Step("Add", (T(0), X(1)), dtype),
+        Step("Softmax", (T(1),), dtype),
+        Step("LogSoftmax", (T(1),), dtype),
+    )
+    return Expression(1, (Input(dtype, FULL), Input(dtype, ROW)), steps, (2, 3))
+
+
+SIZES = [(3, 64), (7, 96), (300, 7), (1, 1), (5, 33), (40, 768), (9, 1001), (2, 2500), (0, 64)]
 CASES = {
     "norm": norm(),
     "half norm": norm(FLOAT16),
@@ -92,34 +103,46 @@ CASES = {
     "half softmax": softmax(FLOAT16),
     "masked": masked(),
     "each reduction": each_reduction(),
+    "operators": operators(),
+    "half operators": operators(FLOAT16),
 }
+
+
+ORDINARY = ("norm", "softmax", "masked", "operators")
+"""What an ordinary run compiles."""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled kernels: one serves all sizes."""
+    return tmp_path_factory.mktemp("programs")
 
 
 @needs_compiler
 @pytest.mark.parametrize(("rows", "columns"), SIZES)
-@pytest.mark.parametrize("name", CASES)
-def test_rows_are_reduced_as_the_oracle_does(name: str, rows: int, columns: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [n if n in ORDINARY else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+def test_rows_are_reduced_as_the_oracle_does(name: str, rows: int, columns: int, programs: Path) -> None:
     kernel = kernel_of(CASES[name])
-    check(kernel, inputs_of(CASES[name], rows, columns, rows, kernel.signature.dtypes), tmp_path)
+    check(kernel, inputs_of(CASES[name], rows, columns, rows, kernel.signature.dtypes), programs)
 
 
 @needs_compiler
-def test_infinities_are_the_models_own(tmp_path: Path) -> None:
+def test_infinities_are_the_models_own(programs: Path) -> None:
     x = np.zeros((4, 70), np.float32)
     x[0, 3], x[1, 5], x[2] = np.inf, -np.inf, -np.inf
-    result = run_kernel(kernel_of(softmax()), {"x1": x}, cache=tmp_path)
+    result = run_kernel(kernel_of(softmax()), {"x1": x}, cache=programs)
     np.testing.assert_array_equal(result.outputs["y1"][:, 0], [np.inf, 0, -np.inf, 0])
     assert np.isnan(result.outputs["y2"][2]).all()
     np.testing.assert_allclose(result.outputs["y2"][[1, 3]].sum(axis=1), 1, rtol=1e-6)
 
 
 @needs_compiler
-def test_what_the_planner_counts_is_what_the_twin_runs(tmp_path: Path) -> None:
+def test_what_the_planner_counts_is_what_the_twin_runs(programs: Path) -> None:
     """Calls for whole tiles, for values of rows, and for rows one by one; elements as they follow from these."""
     kernel, shape = kernel_of(norm()), (300, 768)
     inputs = {"x1": np.ones(shape, np.float32), "x2": np.ones(768, np.float32)}
     chip = planned_platform("910B")
-    calls = run_kernel(kernel, inputs, platform=chip, cache=tmp_path).counters["calls"]
+    calls = run_kernel(kernel, inputs, platform=chip, cache=programs).counters["calls"]
     program = program_of(kernel.signature)
     assert (program.passes, program.row_passes, program.row_calls) == (5, 4, 4)
     work = planned(kernel, {name: value.shape for name, value in inputs.items()})
@@ -146,11 +169,13 @@ def test_rows_that_do_not_fit_are_refused() -> None:
 
 
 @needs_compiler
-def test_the_host_refuses_such_rows_too(tmp_path: Path) -> None:
+def test_the_host_refuses_such_rows_too(programs: Path) -> None:
     kernel = kernel_of(norm())
     small = Platform(2, 4, 40_000, 524_032, 65_536, 65_536, 131_072)
     with pytest.raises(Exception, match="whole"):
-        run_kernel(kernel, {"x1": np.ones((8, 4000), np.float32), "x2": np.ones(4000, np.float32)}, platform=small)
+        run_kernel(
+            kernel, {"x1": np.ones((8, 4000), "<f4"), "x2": np.ones(4000, "<f4")}, platform=small, cache=programs
+        )
 
 
 def test_310p_reduces_nothing() -> None:

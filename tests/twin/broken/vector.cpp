@@ -164,6 +164,18 @@ CASE(odd_cast_of_integers, "cast-mode")
     Cast(u.a.ReinterpretCast<int32_t>(), u.b, broken ? RoundMode::CAST_ODD : RoundMode::CAST_RINT, 64);  // caught
 }
 
+CASE(floor_cast_from_wide_integers, "cast-mode")
+{
+    Values u;
+    Cast(u.b, u.a.ReinterpretCast<int64_t>(), broken ? RoundMode::CAST_FLOOR : RoundMode::CAST_RINT, 32);  // caught
+}
+
+CASE(float_to_float_without_rounding, "cast-mode")
+{
+    Values u;
+    Cast(u.b, u.a, broken ? RoundMode::CAST_NONE : RoundMode::CAST_FLOOR, 64);  // caught
+}
+
 CASE(floor_cast_from_integers, "cast-mode")
 {
     Values u;
