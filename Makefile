@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 .PHONY: help setup test lint rules golden docs fuzz bench
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## make the virtual environment and install atcfuse with its tools
 	$(PYTHON) -m venv $(VENV)
@@ -42,3 +42,6 @@ fuzz:  ## random hostile and valid inputs, SEED=1 MINUTES=5; findings go to fuzz
 bench:  ## time and memory beside a plain load and save; writes bench/results.md
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/planning.py
+
+bench-peers:  ## the same model through other optimizers, in an environment of their own; writes bench/peers.md
+	$(BIN)/python bench/peers.py

@@ -235,17 +235,22 @@ MAKERS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "elementwise-dag": elementwise_dag,
     "bert": lambda layers: transformer(layers, BERT_BASE),
 }
-"""Models by kind; the number is one of nodes, for `bert` one of layers."""
+"""Models by kind; the number is one of nodes, for `bert` (and `llama`) one of layers."""
 
 
 def main() -> None:
     """`python bench/models.py KIND NUMBER OUT.onnx [--external]`: writes a model and prints its node count."""
     parser = argparse.ArgumentParser(description="Writes one of the models of the benchmarks.")
-    parser.add_argument("kind", choices=sorted(MAKERS))
+    parser.add_argument("kind", choices=[*sorted(MAKERS), "llama"])
     parser.add_argument("number", type=int)
     parser.add_argument("out", type=Path)
     parser.add_argument("--external", action="store_true", help="put the weights into a file of their own")
     options = parser.parse_args()
+    if options.kind == "llama":
+        import llama  # it builds on this module
+
+        print(llama.save_sparse(options.number, options.out))
+        return
     model = MAKERS[options.kind](options.number)
     if options.external:
         save_external(model, options.out)

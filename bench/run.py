@@ -44,6 +44,7 @@ CASES = (
     Case("element-wise DAG, 100k nodes", "elementwise-dag", 100_000, runs=3),
     Case("BERT-base, 12 layers, weights inside", "bert", 12),
     Case("BERT-base, 12 layers, external weights", "bert", 12, external=True),
+    Case("LLaMA-7B shape, 32 layers, 13 GB external", "llama", 32),
 )
 
 
@@ -135,6 +136,9 @@ def main() -> None:
             lines += found
             print("\n".join(found), flush=True)
     if not options.words:
+        helps = median([measure([str(Path(sys.executable).with_name("atcfuse")), "--help"]) for _ in range(5)])
+        lines.append(_row("", "", "`atcfuse --help`", helps, None))
+        print(lines[-1])
         (HERE / "results.md").write_text(document(lines), encoding="utf-8")
 
 

@@ -44,7 +44,9 @@ def _load(name: str) -> ModuleType:
     return module
 
 
-models, run = _load("models"), _load("run")
+models, run, peers = _load("models"), _load("run"), _load("peers")
+sys.modules["models"] = models  # as scripts beside it import it
+llama = _load("llama")
 
 
 @pytest.fixture
@@ -70,6 +72,54 @@ def test_the_transformer_fuses_completely_and_agrees(session_options: onnxruntim
     assert by_rules == [*layer * 3, "FusedLayerNorm"]
     after = onnxruntime.InferenceSession(model.SerializeToString(), session_options).run(None, feeds)[0]
     np.testing.assert_allclose(after, before, rtol=0, atol=2e-5 * np.abs(before).max())
+
+
+def test_the_decoder_fuses_completely_and_agrees(session_options: onnxruntime.SessionOptions) -> None:
+    model, size = llama.llama(3, llama.TINY)
+    assert size == 0
+    onnx.checker.check_model(model, full_check=True)
+    rng = np.random.default_rng(1)
+    feeds = {
+        "ids": rng.integers(0, llama.TINY.vocabulary, (2, 7)),
+        "position_ids": np.tile(np.arange(7), (2, 1)),
+        "mask": np.broadcast_to(np.triu(np.full((7, 7), -65504.0), 1), (2, 1, 7, 7)).astype(np.float16),
+    }
+    before = onnxruntime.InferenceSession(model.SerializeToString(), session_options).run(None, feeds)[0]
+    options = Options(dialect="portable", min_saving_us=0)
+    report = optimize_proto(model, toolbox(options)).report
+    attentions = sum(f["op"] == "FusedAttention" for f in report["fusions"])
+    assert attentions == 3
+    assert report["summary"]["launches_after"] <= 3 * 7 + 6
+    after = onnxruntime.InferenceSession(model.SerializeToString(), session_options).run(None, feeds)[0]
+    np.testing.assert_allclose(after, before, rtol=0, atol=5e-3 * np.abs(before).max())
+
+
+def test_the_decoder_of_real_size_takes_no_room(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    nodes = llama.save_sparse(2, path)
+    weights = tmp_path / "weights.bin"
+    assert weights.stat().st_size > 1 << 30
+    assert weights.stat().st_blocks * 512 + path.stat().st_size < 1 << 20
+    model = onnx.load(path, load_external_data=False)
+    assert len(model.graph.node) == nodes
+    ends = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "offset"]
+    assert ends == sorted(set(ends))
+
+
+def test_the_table_of_peers_tells_times_in_those_of_atcfuse() -> None:
+    rows = [
+        ["atcfuse", 2.0, 10, 1, 2, 3],
+        ["other (1.0)", 9.0, 20, 0, 1, 0],
+        ["slow (2.0)", "more than 5 s", "", "", "", ""],
+    ]
+    lines = peers.document(rows, 100, 1).splitlines()
+    assert "| other (1.0) | 9.00 | 20 | 0 | 1 | 0 | 4.5 |" in lines
+    assert "| slow (2.0) | more than 5 s |  |  |  |  |  |" in lines
+
+
+def test_a_peer_that_fails_or_takes_too_long_says_so() -> None:
+    assert peers.timed([sys.executable, "-c", "raise SystemExit('no such pass')"], 60) == (None, "failed: no such pass")
+    assert peers.timed([sys.executable, "-c", "import time; time.sleep(60)"], 0.2) == (None, "more than 0 s")
 
 
 def test_every_layer_reads_computed_reshape_targets() -> None:
