@@ -138,11 +138,13 @@ def note(text: str) -> None:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns to the left, as wide as their longest cell."""
-    from atcfuse.lang.width import aligned
+    """Columns to the left, as wide as their longest cell; on a terminal no wider than that."""
+    from atcfuse.lang.width import aligned, folded
     from atcfuse.report.names import printable
 
-    return "\n".join(aligned([tuple(printable(cell) for cell in row) for row in (head, *rows)]))
+    first, *others = [tuple(printable(cell) for cell in row) for row in (head, *rows)]
+    terminal = sys.stdout.isatty()
+    return "\n".join(folded(first, others, width()) if terminal else aligned([first, *others]))
 
 
 def show(diagnostics: Iterable[Diagnostic], *, quiet: bool = False) -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from cli_support import SAMPLES
 
+from atcfuse.lang.width import display_width
+
+REPORT = Path(__file__).parents[1] / "golden" / "report" / "atc.json"
 BERT = SAMPLES / "bert_ts11_fp32_dynamic.onnx"
 CODE = "from atcfuse.cli import console, main; console._PATIENCE = console._PAUSE = 0.0; main()"
 
@@ -83,3 +86,26 @@ def test_colours_are_for_terminals_that_want_them(options, environment, painted,
     _, seen = on_terminal("switches", switches, *options, **environment)
     assert "ATF2" in seen
     assert ("\x1b[3" in seen) is painted
+
+
+@pytest.mark.parametrize("line", [["rules", "list"], ["kernels", "list"], ["report", REPORT]])
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_tables_fit_a_terminal_of_60_columns(line, lang) -> None:
+    code = f"import os, shutil; shutil.get_terminal_size = lambda: os.terminal_size((60, 20)); {CODE}"
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, line), "--lang", lang, *(["--color", "never"] * (line[0] == "report"))],
+        env={**os.environ, "PYTHONPATH": ":".join(p for p in sys.path if p)},
+        stdout=theirs,
+    ):
+        os.close(theirs)
+        seen = bytearray()
+        try:
+            while piece := os.read(ours, 65536):
+                seen += piece
+        except OSError:  # the other side is closed
+            pass
+    os.close(ours)
+    lines = seen.decode().splitlines()
+    assert len(lines) > 5
+    assert [text for text in lines if display_width(text) > 60] == []
