@@ -17,6 +17,7 @@ from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.kernel import KernelSpec, find_kernel
 from atcfuse.precision import DEFAULT_MODE, compute_type
+from atcfuse.progress import reached
 from atcfuse.project import ProjectKernel, render_project
 from atcfuse.tiling import Platform
 from atcfuse.vectors import vector_files
@@ -119,6 +120,7 @@ def node_kernels(
 def _node_kernel(
     scope: Scope, node: Node, spec: KernelSpec, soc: str, mode: str, made: dict[Any, GeneratedKernel | str]
 ) -> NodeKernel:
+    reached("generating kernels", len(made))
     seen = fused_node(node, spec)
     dtypes = {name: compute_type(scope.fact(value).dtype, mode) for name, value in seen.values.items()}
     unknown = [name for name, dtype in dtypes.items() if not dtype]

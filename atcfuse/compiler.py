@@ -24,6 +24,7 @@ from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.options import Options
+from atcfuse.progress import reached
 from atcfuse.report.bounds import bounded
 from atcfuse.resources import data_folder
 from atcfuse.rounds import (
@@ -106,6 +107,7 @@ def _collector_paused() -> Iterator[None]:
 def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: str, sha256: str) -> Result:
     from atcfuse.graph.dialect import to_dialect
 
+    reached("inferring shapes")
     to_dialect(proto, "portable")
     model = Model(proto, path)
     infer(model)
@@ -116,6 +118,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     before = account.before(model, tools, sizes, pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
     model, findings = _fused(model, finders, tools, lookup, sizes, pricer)
+    reached("writing the report")
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)

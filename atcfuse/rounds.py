@@ -18,6 +18,7 @@ from atcfuse.match.heads import Heads
 from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.planner.work import platform
+from atcfuse.progress import counted
 from atcfuse.rewrite import Fusion, plan, prepare, reconnected
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
@@ -120,7 +121,7 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     fusions: list[Fusion] = []
     refused: list[list[Kept]] = []
     searched = [(finder, rule) for finder in finders for rule in _searched(tools.book, model.opset)]
-    for finder, rule in searched:
+    for finder, rule in counted("matching rules", searched):
         refused.append(_one_rule(finder, rule, tools, fusions, findings))
     fusions += _shorter(fusions, finders, tools, findings.pricer)
     fusions.sort(key=lambda f: f.match.scope.positions[f.match.anchor.index])

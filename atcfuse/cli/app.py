@@ -97,7 +97,8 @@ def run(arguments: Sequence[str]) -> int:
     """Runs one command line and gives its exit code. Only SystemExit of a signal handler passes through."""
     try:
         console.settle_language(arguments, os.environ)
-        code = cli.main(args=list(arguments), prog_name="atcfuse", standalone_mode=False)
+        with console.progress(quiet=not {"-q", "--quiet"}.isdisjoint(arguments)):
+            code = cli.main(args=list(arguments), prog_name="atcfuse", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except AtcfuseError as exc:

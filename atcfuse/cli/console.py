@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeVar
@@ -24,6 +26,9 @@ FILE = click.Path(path_type=Path)
 _COLORS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _WIDEST = 120
 _PIPED = 100
+_PATIENCE, _PAUSE = 0.5, 0.1
+"""Seconds that work may take before progress is shown, and between two changes of it."""
+_shown = False
 _choice: Color = "auto"
 _language = lang.LANGUAGES[0]
 
@@ -122,25 +127,30 @@ def width() -> int:
 
 def out(text: str) -> None:
     """A result, to stdout; one line end at its end."""
+    erase_progress()
     click.echo(text.rstrip("\n"), color=True)
 
 
 def note(text: str) -> None:
-    """Progress, to stderr."""
+    """A remark, to stderr."""
+    erase_progress()
     click.echo(text, err=True)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns to the left, as wide as their longest cell."""
-    from atcfuse.lang.width import aligned
+    """Columns to the left, as wide as their longest cell; on a terminal no wider than that."""
+    from atcfuse.lang.width import aligned, folded
     from atcfuse.report.names import printable
 
-    return "\n".join(aligned([tuple(printable(cell) for cell in row) for row in (head, *rows)]))
+    first, *others = [tuple(printable(cell) for cell in row) for row in (head, *rows)]
+    terminal = sys.stdout.isatty()
+    return "\n".join(folded(first, others, width()) if terminal else aligned([first, *others]))
 
 
 def show(diagnostics: Iterable[Diagnostic], *, quiet: bool = False) -> None:
     """Diagnostics, to stderr; `quiet` leaves out what is only information."""
     painted = colored(sys.stderr)
+    erase_progress()
     for diagnostic in diagnostics:
         if quiet and diagnostic.severity == "info":
             continue
@@ -152,6 +162,48 @@ def show(diagnostics: Iterable[Diagnostic], *, quiet: bool = False) -> None:
         click.echo("\n".join([first, *rest]), err=True, color=True)
 
 
+@contextmanager
+def progress(quiet: bool) -> Iterator[None]:
+    """Shows what long work is at, in one line of stderr that goes away; on a terminal only, and not when `quiet`."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from atcfuse.progress import listening
+
+    try:
+        with listening(_listener()):
+            yield
+    finally:
+        erase_progress()
+
+
+def _listener() -> Callable[[str, int, int], None]:
+    """Shows a phase of work and its counts, once that has taken a while, and not too often."""
+    began = last = time.monotonic()
+
+    def listen(phase: str, done: int, total: int) -> None:
+        global _shown
+        nonlocal last
+        now = time.monotonic()
+        if now - began < _PATIENCE or now - last < _PAUSE:
+            return
+        last = now
+        counts = f"{done}/{total}" if total else str(done or "")
+        text = say("{}: {}", tell(phase), counts) if counts else tell(phase)
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
+        _shown = True
+
+    return listen
+
+
+def erase_progress() -> None:
+    """Takes the line of progress away, before anything else is printed."""
+    global _shown
+    if _shown:
+        click.echo("\r\x1b[K", err=True, nl=False, color=True)
+        _shown = False
+
+
 def copy_progress() -> Callable[[Path, int, int], None] | None:
     """Shows how far the copy of a weight file is, on a terminal; None elsewhere."""
     if not sys.stderr.isatty():
@@ -159,6 +211,6 @@ def copy_progress() -> Callable[[Path, int, int], None] | None:
 
     def shown(path: Path, done: int, total: int) -> None:
         percent = 100 * done // max(total, 1)
-        click.echo(f"\r{say('copying {}: {}%', path.name, percent)}", err=True, nl=done >= total)
+        click.echo(f"\r\x1b[K{say('copying {}: {}%', path.name, percent)}", err=True, nl=done >= total)
 
     return shown

@@ -10,7 +10,7 @@ import click
 
 from atcfuse import lang
 from atcfuse.cli import console
-from atcfuse.lang.width import breakable, display_width
+from atcfuse.lang.width import display_width, fill
 
 _EXTRA = re.compile(r"(.*?)(?:  |^)\[([^\[\]]*)\]", re.DOTALL)
 _WIDEST_TERM = 30
@@ -31,7 +31,7 @@ class _Formatter(click.HelpFormatter):
         if _english():
             return super().write_text(text)
         indent = " " * self.current_indent
-        told = (_filled(_told(paragraph), self.width - self.current_indent) for paragraph in paragraphs(text))
+        told = (fill(_told(paragraph), self.width - self.current_indent) for paragraph in paragraphs(text))
         return self.write("\n\n".join("\n".join(indent + line for line in lines) for lines in told) + "\n")
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = _WIDEST_TERM, col_spacing: int = 2) -> None:
@@ -41,7 +41,7 @@ class _Formatter(click.HelpFormatter):
         first = min(max(display_width(term) for term, _ in rows), col_max) + col_spacing
         indent = " " * self.current_indent
         for term, text in rows:
-            lines = _filled(_told(text), max(self.width - first - self.current_indent, 10))
+            lines = fill(_told(text), max(self.width - first - self.current_indent, 10))
             fits = display_width(term) <= first - col_spacing
             head = [f"{indent}{term}{' ' * (first - display_width(term))}{lines[0]}" if fits else f"{indent}{term}"]
             rest = lines[1:] if fits else lines
@@ -108,14 +108,3 @@ def _extra(text: str) -> str:
     if word == "default":
         return console.say("default: {}", value)
     return console.say("required") if text == "required" else text
-
-
-def _filled(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns."""
-    lines = [""]
-    for space, part in breakable(text):
-        if lines[-1] and display_width(lines[-1]) + len(space) + display_width(part) > width:
-            lines.append(part)
-        else:
-            lines[-1] += f"{space if lines[-1] else ''}{part}"
-    return lines

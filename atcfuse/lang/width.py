@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 _WIDE = frozenset("WF")
+_NARROWEST = 20
+"""Columns that the last column of a table folds into at least."""
 _NO_LINE_BEGINS = frozenset("，。、；：？！）》」』】〕％…—”’·,.;:?!)]}%")
 _NO_LINE_ENDS = frozenset("（《「『【〔“‘([{")
 
@@ -48,3 +50,39 @@ def _parts(word: str) -> list[str]:
             parts.append("")
         parts[-1] += char
     return parts
+
+
+def fill(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns; what has no place to break may be wider."""
+    lines = [""]
+    for space, part in breakable(text):
+        if lines[-1] and display_width(lines[-1]) + len(space) + display_width(part) > width:
+            lines.append(part)
+        else:
+            lines[-1] += f"{space if lines[-1] else ''}{part}"
+    return lines
+
+
+def folded(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """A table in at most `width` columns: the last column folds; where that leaves it no room, each row is a block."""
+    widths = [max(map(display_width, column)) for column in zip(head, *rows, strict=True)]
+    rest = width - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    if widths[-1] <= rest:
+        return aligned([head, *rows])
+    if rest < _NARROWEST:
+        return [line for row in rows for line in _block(head, row, width)]
+    found = []
+    for row in (head, *rows):
+        first, *others = fill(row[-1], rest)
+        found.append((*row[:-1], first))
+        found += [(*[""] * (len(row) - 1), line) for line in others]
+    return aligned(found)
+
+
+def _block(head: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """A row as its first cell and below it the others, each behind its head."""
+    lines = [row[0]]
+    for name, cell in zip(head[1:], row[1:], strict=True):
+        first, *others = fill(cell, width - 4 - display_width(name))
+        lines += [f"  {name}: {first}", *(f"{' ' * (4 + display_width(name))}{line}" for line in others)]
+    return lines

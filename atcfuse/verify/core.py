@@ -8,6 +8,7 @@ from pathlib import Path
 
 from atcfuse.diagnostics import Diagnostic, error, info, warning
 from atcfuse.graph.feeds import Interface, ModelProto, Precision, read_interface
+from atcfuse.progress import counted
 from atcfuse.verify.compare import OutputError, Tolerance, compare_value, missing
 from atcfuse.verify.drift import optimized_results
 from atcfuse.verify.files import check_inputs
@@ -141,7 +142,8 @@ class _Comparison:
         except RuntimeFailure as e:
             self.diagnostics.append(error("ATF506", f"onnxruntime cannot load the optimized model: {e}"))
             return False
-        for feed, reference in zip(self.collected.feeds, self.collected.references, strict=True):
+        feeds = list(zip(self.collected.feeds, self.collected.references, strict=True))
+        for feed, reference in counted("running the optimized model", feeds):
             try:
                 got = session.run(feed.values, self.interface)
             except RuntimeFailure as e:

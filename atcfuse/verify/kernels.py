@@ -19,6 +19,7 @@ from atcfuse.graph.infer import infer
 from atcfuse.graph.single import tap
 from atcfuse.kernel import KernelSpec
 from atcfuse.precision import DEFAULT_MODE
+from atcfuse.progress import counted
 from atcfuse.reference import bfloat16_values
 from atcfuse.tiling import Platform, planned_platform
 from atcfuse.twin import TwinResult, find_compiler, run_kernel
@@ -111,7 +112,7 @@ def run_kernels(
     runs = [
         twin.run(n, feed, {operand: values[taps[value]] for operand, value in n.inputs.items()})
         for feed, values in _activations(model, path.parent, interface, feeds)
-        for n in runnable
+        for n in counted("running kernels in the twin", runnable)
     ]
     return KernelRuns(tuple(runs), (*diagnostics, *(d for run in runs for d in _complaints(run))))
 

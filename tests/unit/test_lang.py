@@ -21,7 +21,7 @@ from atcfuse.diagnostics import all_codes, code_page, error
 from atcfuse.hints import hint_for
 from atcfuse.lang import from_environment, language, say, speaking, tell
 from atcfuse.lang.catalog import catalog, read
-from atcfuse.lang.width import aligned, breakable, display_width
+from atcfuse.lang.width import aligned, breakable, display_width, folded
 from atcfuse.report import diff, diff_markdown, diff_text, read_report, to_json, to_line, to_markdown, to_text
 from atcfuse.report.html import to_html
 from atcfuse.report.names import wrap
@@ -193,6 +193,29 @@ def test_columns_are_as_wide_as_they_look() -> None:
     rows = aligned([("下发次数", "1"), ("ab", "2")])
     assert rows == ["下发次数  1", "ab        2"]
     assert display_width("下发ab") == 6
+
+
+_ROWS = [
+    ("attention", "on", "softmax(Q·Kᵀ·scale + bias)·V becomes one FusedAttention, head split and merge included."),
+    ("layer_norm", "off", "展开书写的LayerNorm变为一个FusedLayerNorm，最多九次下发及同样多的内存往返变为一次。"),
+]
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 200])
+def test_a_table_keeps_to_its_width(width: int) -> None:
+    lines = folded(("rule", "switch", "summary"), _ROWS, width)
+    assert max(map(display_width, lines)) <= width
+    assert "".join("".join(lines).split()).count("FusedAttention") == 1
+    assert (len(lines) == 3) is (width == 200)
+
+
+def test_a_table_without_room_is_told_row_by_row() -> None:
+    rows = [("a_rule_with_a_long_name", "a_switch_with_a_long_name", "what it does")]
+    assert folded(("rule", "switch", "summary"), rows, 60) == [
+        "a_rule_with_a_long_name",
+        "  switch: a_switch_with_a_long_name",
+        "  summary: what it does",
+    ]
 
 
 @given(st.text("下发次数，。（）ab c", max_size=80), st.integers(40, 60))
