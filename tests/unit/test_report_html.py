@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import atcfuse
 from atcfuse.report.html import to_html
 from atcfuse.report.html.strip import strip
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "report"
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "report"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 HOSTILE = "</script><script>boom()</script>\"'<img src=x onerror=boom()>\u202e*/\n" + "n" * 10_000
@@ -68,6 +72,32 @@ def test_repeated_layers_fold() -> None:
     assert "×32" in page
     assert page.count('class="kernel"') == 2
     assert len(page) < 300_000
+
+
+@pytest.fixture(scope="module")
+def page_of_32_layers() -> str:
+    """The page of a whole run: an encoder of 32 layers as an exporter writes it, nearly 3,000 nodes."""
+    spec = importlib.util.spec_from_file_location("bench_models", ROOT / "bench" / "models.py")
+    assert spec is not None
+    assert spec.loader is not None
+    models = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = models
+    spec.loader.exec_module(models)
+    found = atcfuse.optimize(models.transformer(32)).report
+    assert sum(fusion["op"] == "FusedAttention" for fusion in found["fusions"]) == 32
+    return to_html(found)
+
+
+def test_the_page_of_a_large_model_is_small(page_of_32_layers: str) -> None:
+    assert len(page_of_32_layers.encode()) < 300_000
+    assert "×3" in page_of_32_layers
+
+
+@browser
+def test_the_page_of_a_large_model_opens_in_less_than_a_second(page_of_32_layers: str, tmp_path: Path) -> None:
+    """From navigation to the end of the page, laid out; the best of three, as other work may be going on."""
+    script = "document.body.getBoundingClientRect(); return performance.now();"
+    assert min(_dump(page_of_32_layers, tmp_path, script)[0] for _ in range(3)) < 1000
 
 
 @given(st.lists(st.integers(0, 2), max_size=40))
