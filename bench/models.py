@@ -133,6 +133,21 @@ def elementwise_dag(nodes: int) -> onnx.ModelProto:
     return _model(b, [x], y)
 
 
+def elementwise_rows(nodes: int) -> onnx.ModelProto:
+    """One path of rows that are reduced and read again, eight nodes a step."""
+    b = Builder(np.random.default_rng(0))
+    value = "x"
+    while len(b.nodes) < nodes:
+        a = b.node("Abs", [value], "")
+        d = b.node("Div", [a, b.node("ReduceMax", [a], "", axes=[-1])], "")
+        e = b.node("Exp", [d], "")
+        total = b.node("Log", [b.node("ReduceL1", [e], "", axes=[-1])], "")
+        value = b.node("Tanh", [b.node("Sub", [d, total], "")], "")
+    b.nodes[-1].output[0] = "y"
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 64]) for n in ("x", "y"))
+    return _model(b, [x], y)
+
+
 def save_external(model: onnx.ModelProto, path: Path) -> None:
     """Writes the model with its weights in one file beside it. Empties the weights of `model` itself."""
     onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024)
@@ -233,6 +248,7 @@ MAKERS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "chain": chain,
     "elementwise-chain": elementwise_chain,
     "elementwise-dag": elementwise_dag,
+    "elementwise-rows": elementwise_rows,
     "bert": lambda layers: transformer(layers, BERT_BASE),
 }
 """Models by kind; the number is one of nodes, for `bert` (and `llama`) one of layers."""

@@ -42,6 +42,8 @@ CASES = (
     Case("element-wise chain, 100k nodes", "elementwise-chain", 100_000, runs=3),
     Case("element-wise DAG, 10k nodes", "elementwise-dag", 10_000),
     Case("element-wise DAG, 100k nodes", "elementwise-dag", 100_000, runs=3),
+    Case("reduced rows, 10k nodes", "elementwise-rows", 10_000),
+    Case("reduced rows, 100k nodes", "elementwise-rows", 100_000, runs=3),
     Case("BERT-base, 12 layers, weights inside", "bert", 12),
     Case("BERT-base, 12 layers, external weights", "bert", 12, external=True),
     Case("LLaMA-7B shape, 32 layers, 13 GB external", "llama", 32),

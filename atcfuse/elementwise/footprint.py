@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from atcfuse.elementwise.expression import (
     BFLOAT16,
@@ -128,6 +129,7 @@ def needs_of(
     )
 
 
+@lru_cache(maxsize=1024)
 def row_bytes(expression: Expression, columns: int) -> int:
     """Bytes on chip for one whole row of so many columns, in the model's own types or where ATC narrows float32."""
     pitch = -(-columns // _LANES) * _LANES

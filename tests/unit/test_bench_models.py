@@ -57,6 +57,20 @@ def session_options() -> onnxruntime.SessionOptions:
     return options
 
 
+def test_reduced_rows_are_all_grouped(session_options: onnxruntime.SessionOptions) -> None:
+    model = models.elementwise_rows(40)
+    result = optimize_proto(onnx.ModelProto.FromString(model.SerializeToString()), toolbox(Options(dialect="portable")))
+    assert all(n.domain == "atcfuse" for n in result.model.graph.node)
+    x = np.random.default_rng(3).normal(size=(64, 64)).astype(np.float32)
+    both = [
+        onnxruntime.InferenceSession(m.SerializeToString(), session_options, ["CPUExecutionProvider"]).run(
+            None, {"x": x}
+        )
+        for m in (model, result.model)
+    ]
+    np.testing.assert_array_equal(both[0][0], both[1][0])
+
+
 def test_the_transformer_fuses_completely_and_agrees(session_options: onnxruntime.SessionOptions) -> None:
     model = models.transformer(3)
     onnx.checker.check_model(model, full_check=True)
