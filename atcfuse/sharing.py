@@ -18,30 +18,31 @@ from atcfuse.select import close_a_cycle
 
 def with_shared_operands(chosen: Sequence[Fusion]) -> list[Fusion]:
     """The fusions of one round, each reading the first of values that are the same."""
-    taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
-    known: dict[int, _Firsts] = {}
+    by_scope: dict[int, list[Fusion]] = {}
+    for fusion in chosen:
+        by_scope.setdefault(id(fusion.match.scope), []).append(fusion)
+    firsts = {key: _Firsts(fusions) for key, fusions in by_scope.items()}
     found = []
     for fusion in chosen:
         scope = fusion.match.scope
-        if id(scope) not in known:
-            known[id(scope)] = _Firsts(scope, {member for owner, member in taken if owner == id(scope)})
-        first = min(scope.positions[i] for i in fusion.match.members)
-        inputs = tuple(known[id(scope)].of(value, first) for value in fusion.inputs)
+        begin = min(scope.positions[i] for i in fusion.match.members)
+        inputs = tuple(firsts[id(scope)].of(value, begin) for value in fusion.inputs)
         found.append(fusion if inputs == fusion.inputs else dataclasses.replace(fusion, inputs=inputs))
     return list(chosen) if close_a_cycle(found) else found
 
 
 class _Firsts:
-    """For the values of a scope the first one that is the same and that no fusion takes in."""
+    """For the values of a scope the first one that is the same, where it is still there after the fusions."""
 
-    def __init__(self, scope: Scope, taken: set[int]) -> None:
-        self._scope = scope
+    def __init__(self, fusions: Sequence[Fusion]) -> None:
+        scope = self._scope = fusions[0].match.scope
         self._numbers = ValueNumbers(scope, by_elements=True)
+        self._left = _surviving(scope, fusions)
         self._firsts: dict[int | str, str] = {}
-        left = [scope.nodes[index] for index in scope.order if index not in taken]
-        self._left = {output for node in left for output in node.outputs if output}
-        for output in (o for node in left for o in node.outputs if o and o not in scope.alias):
-            self._firsts.setdefault(self._numbers.key(output), output)
+        for index in scope.order:
+            for output in scope.nodes[index].outputs:
+                if output in self._left and output not in scope.alias:
+                    self._firsts.setdefault(self._numbers.key(output), output)
 
     def of(self, value: Value | Built | None, before: int) -> Value | Built | None:
         """The value to read instead, made before a position in the execution order; else the value itself."""
@@ -61,3 +62,19 @@ class _Firsts:
         here, there = scope.fact(str(value)), scope.fact(first)
         same = here.shape is not None and (here.dtype, here.shape) == (there.dtype, there.shape)
         return Value(first) if same and scope.positions[maker.index] < before else value
+
+
+def _surviving(scope: Scope, fusions: Sequence[Fusion]) -> set[str]:
+    """The values that no fusion takes in and that are computed from nothing that vanishes."""
+    matches = [f.match for f in fusions]
+    taken = {member for match in matches for member in match.members}
+    rewritten = {index for match in matches for index in match.shapes}
+    made = {output for match in matches for output in match.outputs}
+    gone = {output for i in taken for output in scope.nodes[i].outputs} - made
+    left: set[str] = set()
+    for node in (scope.nodes[index] for index in scope.order if index not in taken):
+        if node.index in rewritten or gone.isdisjoint(node.inputs):
+            left.update(output for output in node.outputs if output)
+        else:
+            gone.update(output for output in node.outputs if output)
+    return left

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from atcfuse import sharing
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.numbering import ValueNumbers
@@ -79,3 +81,29 @@ def test_known_integers_are_equal_however_they_are_computed(by_elements: bool) -
     assert numbers.same("e0", "e1") is by_elements
     assert numbers.same("m0", "m1") is by_elements
     assert not numbers.same("o0", "o1")
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_what_is_computed_from_a_value_that_vanishes_is_not_shared(rewritten: bool) -> None:
+    text = """(float[2,S,8] x, float[9,9] m) => (float[2,S,8] y, float[9,9] z) <int64[1] i = {0}, int64[1] j = {1}> {
+        a = Relu(x)
+        s = Shape(a)
+        e = Gather(s, j)
+        c = Slice(m, i, e, j)
+        y = Neg(a)
+        t = Shape(y)
+        g = Gather(t, j)
+        d = Slice(m, i, g, j)
+        z = Neg(m)
+      }"""
+    model = Model(parse_graph(text, 17))
+    infer(model)
+    scope = model.main
+    index = {o: n.index for n in scope.nodes for o in n.outputs}
+    shapes = {index["s"]: (2, ("y", 1), 8)} if rewritten else {}
+    match = SimpleNamespace(members=frozenset({index["a"], index["y"]}), outputs=("y",), shapes=shapes)
+    left = sharing._surviving(scope, [SimpleNamespace(match=match)])  # type: ignore[list-item]
+    assert {"d", "g", "z"} <= left
+    assert "a" not in left
+    assert ({"c", "e"} <= left) is rewritten
+    assert left.isdisjoint({"c", "e"}) is not rewritten
