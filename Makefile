@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint rules golden docs fuzz bench
+.PHONY: help setup test lint rules golden docs fuzz compat bench
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ SEED    ?= 1
 MINUTES ?= 5
 fuzz:  ## random hostile and valid inputs, SEED=1 MINUTES=5; findings go to fuzz-out/
 	$(BIN)/python tests/fuzz/run.py --seed $(SEED) --minutes $(MINUTES) --out fuzz-out
+
+PYTHONS ?= $(PYTHON)
+compat:  ## the suite with the lowest and the newest dependencies, for PYTHONS="python3.10 python3.13"
+	for python in $(PYTHONS); do for set in lowest newest; do PYTHON=$$python bash .ci/compat $$set || exit 1; done; done
 
 bench:  ## time and memory beside a plain load and save; writes bench/results.md
 	$(BIN)/python bench/run.py
