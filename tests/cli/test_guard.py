@@ -41,7 +41,7 @@ def test_an_interrupt_leaves_nothing_behind(atcfuse, bert, monkeypatch):
     def interrupted(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(api._FORMS, ".json", interrupted)  # after the model has been staged
+    monkeypatch.setattr(api, "to_json", interrupted)  # after the model has been staged
     before = files(bert.parent)
     outcome = atcfuse("optimize", bert)
     assert outcome.code == 130
