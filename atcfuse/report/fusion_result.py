@@ -12,15 +12,16 @@ _GRAPH = "session_and_graph_id_0_0"
 
 
 def to_fusion_result(report: Report) -> str:
-    """Counters of the rules of a report by switch name, as text each, sorted; a pass that matched nothing is absent.
+    """Counters of the rules of a report by switch name, as text each, sorted.
 
-    Rules that share a switch are added up. Without any pass it is an empty object (ATC writes no file then).
+    A pass that matched nothing is absent, as is one that is switched off: ATC does not run it. Rules that share a switch
+    are added up. Without any pass it is an empty object (ATC writes no file then).
     """
     sections: dict[str, dict[str, dict[str, int]]] = {}
     switches = {switch.get("rule"): switch for switch in report["switches"]}
     for rule, counted in report["rules"].items():
         switch = switches.get(rule)
-        if switch is None or not (counted["match_times"] or counted["effect_times"]):
+        if switch is None or switch["state"] == "off" or not (counted["match_times"] or counted["effect_times"]):
             continue
         section = sections.setdefault(SECTIONS[switch["kind"]], {})
         entry = section.setdefault(switch["name"], {"effect_times": 0, "match_times": 0})

@@ -97,3 +97,12 @@ def test_budgets() -> None:
     document["summary"]["ddr_bytes_after"] = None
     (found,) = over_budget(document, {"ddr_bytes_after": 1})
     assert "not estimated" in found.message
+
+
+def test_a_pass_that_is_switched_off_is_not_counted() -> None:
+    document = report()
+    switch = {"name": "FusedAttentionFusionPass", "kind": "GraphFusion", "rule": "attention", "why": None}
+    document["switches"] = [{**switch, "state": "on"}]
+    assert "FusedAttentionFusionPass" in to_fusion_result(document)
+    document["switches"] = [{**switch, "state": "off"}]
+    assert json.loads(to_fusion_result(document)) == {}
