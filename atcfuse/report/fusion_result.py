@@ -14,8 +14,8 @@ _GRAPH = "session_and_graph_id_0_0"
 def to_fusion_result(report: Report) -> str:
     """Counters of the rules of a report by switch name, as text each, sorted.
 
-    A pass that matched nothing is absent, as is one that is switched off: ATC does not run it. Rules that share a switch
-    are added up. Without any pass it is an empty object (ATC writes no file then).
+    A pass that matched nothing is absent, as is one that is switched off: ATC does not run it. Rules that share one are
+    added up. Without any pass it is an empty object (ATC writes no file then).
     """
     sections: dict[str, dict[str, dict[str, int]]] = {}
     switches = {switch.get("rule"): switch for switch in report["switches"]}
