@@ -254,11 +254,16 @@ def _basis(tools: Toolbox) -> dict[str, str]:
 
 def _conversions(device: Device, mode: str) -> str:
     """What launches that are no nodes are counted."""
-    found = ["casts at the model's float32 inputs and outputs"] if narrows(mode) else []
-    found += ["changes of layout around unfused products"] if device.cube_layout == "fractal" else []
-    if not found:
+    casts, layouts = narrows(mode), device.cube_layout == "fractal"
+    if not casts and not layouts:
         return "none on this chip in this precision mode"
-    return f"estimated: {' and '.join(found)}. In gm_bytes, l2_miss_bytes and time_us, in no other figure"
+    if casts and layouts:
+        found = "casts at the model's float32 inputs and outputs and changes of layout around unfused products"
+    else:
+        found = (
+            "casts at the model's float32 inputs and outputs" if casts else "changes of layout around unfused products"
+        )
+    return f"estimated: {found}. In gm_bytes, l2_miss_bytes and time_us, in no other figure"
 
 
 def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[str, Any]:

@@ -276,3 +276,16 @@ def test_what_click_says_is_known() -> None:
 def test_catalogs_are_in_the_package() -> None:
     assert {p.stem for p in (Path(atcfuse.lang.__file__).parent / "zh").glob("*.po")} == set(FILES)
     assert json.dumps(entries("render")["Kept"], ensure_ascii=False) == '"未融合"'
+
+
+@pytest.mark.parametrize("model", ["llama_past_ts17_fp16_dynamic", "vit_dynamo18_fp32_static"])
+@pytest.mark.parametrize("soc", ["Ascend910B1", "Ascend310P3"])
+def test_everything_that_a_run_says_of_a_model_is_known(model: str, soc: str) -> None:
+    from atcfuse import optimize
+
+    found = optimize(Path(__file__).parents[2] / "sample_models" / f"{model}.onnx", soc=soc).report
+    said = [text for entry in found["kept"] for text in (entry["reason"], entry["hint"])]
+    said += [text for fusion in found["fusions"] for text in (*fusion["remarks"], fusion["chip_status"])]
+    said += [switch["why"] for switch in found["switches"]] + list(found["basis"].values())
+    said += [text for entry in found["atc"]["passes"] for text in (entry["why"], entry["numerics"], entry["source"])]
+    assert [text for text in dict.fromkeys(filter(None, said)) if not ZH.known(text)] == []
