@@ -31,6 +31,15 @@ def read_at_most(path: Path, limit: int) -> bytes | None:
     return None if len(data) > limit else data
 
 
+def head_of(path: Path, size: int) -> bytes:
+    """The first bytes of a file, none where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(size)
+    except (OSError, ValueError):
+        return b""
+
+
 def _asked(question: Callable[[], bool]) -> bool:
     try:
         return question()

@@ -98,9 +98,6 @@ def _report(path: Path) -> dict[str, Any]:
 
 
 def _starts_like_json(path: Path) -> bool:
-    from atcfuse.paths import is_file
+    from atcfuse.paths import head_of, is_file
 
-    if not is_file(path):
-        return False
-    with path.open("rb") as stream:
-        return stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    return is_file(path) and head_of(path, 64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")

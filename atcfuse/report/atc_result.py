@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
+from atcfuse.paths import head_of, is_file
 from atcfuse.report.document import read_text
 from atcfuse.switches.json_tree import parse_json
 from atcfuse.switches.tree import Node, Scalar, Sequence, Table, shown
@@ -43,10 +44,7 @@ def is_atc_result(path: Path) -> bool:
     """Whether a file is ATC's, by its name or its first key."""
     if path.name == FILE_NAME:
         return True
-    if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
+    head = head_of(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf") if is_file(path) else b""
     return _LOOKS_SO.match(head.decode("latin-1")) is not None
 
 

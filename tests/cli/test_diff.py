@@ -27,7 +27,9 @@ def renamed(source: Path, target: Path) -> Path:
     return target
 
 
-@pytest.mark.parametrize("sample", ["bert_ts11_fp32_dynamic", "llama_dynamo18_fp32_dynamic"])
+@pytest.mark.parametrize(
+    "sample", ["bert_ts11_fp32_dynamic", pytest.param("llama_dynamo18_fp32_dynamic", marks=pytest.mark.slow)]
+)
 def test_renamed_nodes_are_no_difference(atcfuse, tmp_path, sample) -> None:
     before = SAMPLES / f"{sample}.onnx"
     after = renamed(before, tmp_path / before.name)

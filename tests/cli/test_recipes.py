@@ -107,6 +107,29 @@ def test_make_chains_atcfuse_and_atc(job: Path) -> None:
     assert json.loads((job / "sw.json").read_text())["Switch"]
 
 
+ELSEWHERE = ("python3 -m venv", ".venv/bin/", "cp sample_models/", "echo ", "atcfuse optimize sample_models/")
+"""Lines that other tests run: set-up by .ci/run, the main job by test_docs, the gate below."""
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/ci.md", pytest.param("README.zh.md", marks=pytest.mark.slow)])
+def test_the_other_commands_of_a_page_run(job: Path, name: str) -> None:
+    """In a folder with a model, its report as baseline, and ATC's file as it would write it."""
+    text = (Path(__file__).parents[2] / name).read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
+    report = json.loads((job / "model.fused.report.json").read_text())
+    (job / "main.report.json").write_text(json.dumps(report))
+    passes = {p["name"]: p["times_after"] for p in report["atc"]["passes"] if p["times_after"]}
+    counts = {key: {"match_times": str(n), "effect_times": str(n)} for key, n in passes.items()}
+    (job / "fusion_result.json").write_text(json.dumps({"session_and_graph_id_0_0": {"graph_fusion": counts}}))
+    done_before = block("sh", "cp model.fused.report.json").splitlines()
+    wanted = [line for line in lines if not line.startswith(ELSEWHERE) and line not in done_before]
+    wanted = [line for line in wanted if "sample_models" not in line]
+    assert wanted
+    for line in wanted:
+        done = run(job, line)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
 def test_a_newcomer_gets_from_the_readme_to_a_failing_gate(job: Path) -> None:
     """Its commands as they stand there, in a checkout with the sample: a report, then a regression that exits with 1."""
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

@@ -157,6 +157,8 @@ def test_other_files_are_not_taken_for_it(tmp_path: Path, text: str) -> None:
     (tmp_path / "report.json").write_text(text)
     assert not is_atc_result(tmp_path / "report.json")
     assert not is_atc_result(tmp_path)
+    assert not is_atc_result(tmp_path / ("n" * 5000))
+    assert not is_atc_result(Path("a\0b"))
 
 
 @pytest.mark.parametrize(
