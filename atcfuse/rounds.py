@@ -162,7 +162,10 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
         for left in found.left_out:
             refusal = Refusal(left.code, f"{device.name}: {left.reason}", left.anchor.name)
             findings.left_out.append(Kept(rule, scope, left.anchor.name, left.anchor.index, refusal, left.members))
+        told = {k.refusal.where for k in findings.kept if k.refusal.code == "ATF325"}
         for node in autofuse.kept_by_user(scope, tools.keep, kinds_of):
+            if node.name and node.name in told:
+                continue
             reason = tools.keep.reason(node.name, node.op)
             refusal = Refusal("ATF325", reason, node.name)
             findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))

@@ -89,6 +89,8 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
         yield Refusal("ATF330", said, kernel.kernel)
     if kernel.cautious and saved.low < 0:
         said = f"{kernel.kernel} reads weights again and may lose: it saves {figures}"
+        if not kernel.cube_flops:
+            said = f"{kernel.kernel} goes row by row and may lose: it saves {figures}"
         yield Refusal("ATF337", said, kernel.kernel)
 
 

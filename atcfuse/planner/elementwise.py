@@ -47,6 +47,7 @@ def _elementwise(
         vector_blocks=tiling.blocks,
         tiles=ceil_div(tasks, tiling.blocks),
         peak={"ub": predicted.ub},
+        cautious=problem.needs.reduces,  # what a row of few columns takes is an assumption
         parameters={"tile_rows": tiling.tile_rows, "tile_columns": tiling.chunk, "tasks": tiling.tasks},
     )
 

@@ -29,7 +29,8 @@ class KernelWork:
     comes in fewer, larger steps where `vector_tiles` is not 0. `peak` is on-chip use in bytes by memory. `api_calls`
     counts call sites in the source ("cube": Matmul objects, "vector"). `handover` is how cube and vector unit meet.
     `static_dims` names dims that the kernel needs static and that are not. `cautious` asks for a saving at the low end
-    too: products that read weights again. `around` are casts and layout changes at its boundary, launches themselves.
+    too: products that read weights again, reductions row by row. `around` are casts and layout changes at its boundary,
+    launches themselves.
     """
 
     kernel: str

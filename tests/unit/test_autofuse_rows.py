@@ -140,6 +140,12 @@ def test_rows_that_fit_are_one_kernel() -> None:
     assert len(optimized(parsed(ABSOLUTE.replace("40", "4000")), using).model.graph.node) == 1
 
 
+def test_very_many_short_rows_are_not_worth_it() -> None:
+    result = optimized(parsed(ABSOLUTE.replace("batch,3,40", "100000,8")), tools(kernels=True))
+    assert "ATF337" in [k["code"] for k in result.report["kept"]]
+    assert not [f for f in result.report["fusions"] if "Reduce" in str(f["attributes"])]
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
