@@ -76,10 +76,8 @@ def _document(value: Value, rules: list[Rule], fragments: dict[str, Fragment]) -
         fragments[fragment.name] = fragment
     elif kinds in (["rule"], ["atc"]):
         rule = read_rule(value) if kinds == ["rule"] else read_atc(value)
-        taken = {name for other in rules for name in (other.name, *other.aliases)}
-        for name in (rule.name, *rule.aliases):
-            if name in taken:
-                raise value.fail("ATF211", f"a second rule called {name!r}", "give it another name")
+        if any(rule.name == other.name for other in rules):
+            raise value.fail("ATF211", f"a second rule called {rule.name!r}", "give it another name")
         rules.append(rule)
     else:
         raise value.fail(

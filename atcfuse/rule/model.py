@@ -150,8 +150,9 @@ class RuleBook:
     atc: tuple[Rule, ...] = ()
 
     def rule(self, name: str) -> Rule | None:
-        """The rule of that name, or with that alias."""
-        return next((r for r in self.rules if name in (r.name, *r.aliases)), None)
+        """The rule of that name, else the first with that alias: a copy of a rule may keep its aliases."""
+        named = (r for r in self.rules if r.name == name)
+        return next(named, None) or next((r for r in self.rules if name in r.aliases), None)
 
     def canonical(self, names: Iterable[str]) -> frozenset[str]:
         """The names of rules in place of their aliases; what names no rule stays."""
