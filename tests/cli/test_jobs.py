@@ -42,7 +42,7 @@ def four(tmp_path: Path) -> list[Path]:
 
 def _alone(atcfuse, four: list[Path], *options: object) -> dict[str, bytes]:
     """What a run with the same options leaves, models one after the other."""
-    folder = four[0].parent.parent / "alone"
+    folder = four[0].parent.with_name(f"{four[0].parent.name}-alone")
     folder.mkdir()
     for path in four:
         shutil.copy(path, folder)
