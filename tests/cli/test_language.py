@@ -59,7 +59,6 @@ def test_what_programs_read_is_the_same_in_any_language(atcfuse, written, tmp_pa
         *(["check", BERT, "--format", form] for form in ("sarif", "junit", "code-quality")),
         ["explain", BERT, "--format", "json"],
         ["switches", switches, "--format", "json"],
-        ["optimize", BERT, "--dry-run", "--format", "json"],
         ["verify", BERT, fused, "--format", "json"],
     ]
     for line in lines:

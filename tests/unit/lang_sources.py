@@ -7,6 +7,7 @@ any literal that reads like words, so that no message needs a marker; what is no
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import re
@@ -54,6 +55,7 @@ _WITH_PLACE = frozenset(("Refusal", "refuse"))
 _TOLD = frozenset(("error", "warning", "info", "Diagnostic", "fail", *_WITH_PLACE))
 
 
+@functools.cache
 def renderer_templates() -> set[str]:
     """Templates that renderers `say`; they are looked up as they are, and never found in a finished message."""
     found: set[str] = set(_data_words())
@@ -76,6 +78,7 @@ def _data_words() -> Iterator[str]:
             yield key.replace("_us_", "_").replace("_", " ").replace("ddr ", "DDR ")
 
 
+@functools.cache
 def messages() -> dict[str, str]:
     """Templates of finished messages, each with the file that it is in."""
     found: dict[str, str] = {}
