@@ -79,6 +79,7 @@ def _family(rule: Rule) -> str:
 
 def _rule(rule: Rule, kernels: dict[str, KernelSpec]) -> str:
     facts = {
+        "also called": ", ".join(map(_code, rule.aliases)),
         "switch": f"{_code(rule.switch)} under `{rule.switch_kind}`",
         "makes": _made(rule, kernels),
         "level": rule.level if rule.atc is None else "",
