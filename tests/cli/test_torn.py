@@ -21,6 +21,7 @@ from cli_support import files
 from onnx.parser import parse_model
 
 from atcfuse.cli import run
+from atcfuse.cli.app import _terminated
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> m (float[64,512] x, float[512] g, float[512,512] w) => (float[64,512] y) {
   n = LayerNormalization<epsilon = 1e-5>(x, g)
@@ -60,7 +61,7 @@ def _in_child(arguments: list[str], at: int, harm: Callable[[str], None]) -> tup
         code = 99
         try:
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, _terminated)  # as the console script does
             signal.signal(signal.SIGINT, signal.default_int_handler)
             put = os.write
             count = _hooked(at, harm)
@@ -131,8 +132,11 @@ def test_files_are_old_or_new(stands: Any, tmp_path: Path, harm: Callable[[str],
     folder = tmp_path / "f"
     shutil.copytree(source, folder)
     code, _ = _in_child(["optimize", str(folder / "m.onnx"), *OPTIONS], _step(calls, which, 24), harm)
-    assert code in {"_kill": (-9,), "_full": (0, 1), "_interrupt": (130,), "_terminate": (143,)}[harm.__name__]
+    # A cache that has been filled meanwhile saves calls: the last step may never come.
+    assert code in (0, {"_kill": -9, "_full": 1, "_interrupt": 130, "_terminate": 143}[harm.__name__])
     left = {name: data for name, data in files(folder).items() if not name.startswith(".atcfuse-")}
+    if code == 0:
+        assert left == new
     if harm is not _kill:
         assert left in (old, new)
         assert files(folder) == left, "nothing temporary stays"
