@@ -325,7 +325,8 @@ except AtcfuseError as exc:
 """
 
 ENDLESS = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
 from pathlib import Path
 from atcfuse.files import Transaction
 folder = Path(sys.argv[1])
