@@ -15,11 +15,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from atcfuse.diagnostics import AtcfuseError, Span, TextSpan, error
 from atcfuse.dims import divide, floor_divide, is_positive, modulo, proves_at_most
 
+_PARSING = Lock()
+"""Filters of warnings are global, and some versions of CPython count the depth of trees for all threads together."""
 MAX_LENGTH = 2000
 MAX_DEPTH = 40
 MAX_BITS = 256
@@ -71,7 +74,7 @@ def parse(text: str, span: Span, code: str = "ATF212") -> Expr:
     if len(text) > MAX_LENGTH:
         raise AtcfuseError(error(code, f"expression longer than {MAX_LENGTH} characters", span))
     try:
-        with warnings.catch_warnings():
+        with _PARSING, warnings.catch_warnings():
             warnings.simplefilter("error")  # `1if` and other spellings that Python is about to give up
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxWarning, DeprecationWarning, SyntaxError, ValueError, RecursionError, MemoryError) as problem:
