@@ -129,7 +129,14 @@ def test_nothing_of_a_model_becomes_markup() -> None:
 
 def test_nothing_is_loaded_from_anywhere() -> None:
     page = to_html(report())
-    assert not re.search(r"(?i)(src|href)=|url\(|@import|https?:", page)
+    assert not re.search(r"(?i)src=|href=(?!\"#)|url\(|@import|https?:", page)
+
+
+def test_rules_of_kernels_lead_to_what_they_did() -> None:
+    page = to_html(report())
+    targets = set(re.findall(r'href="#([^"]+)"', page))
+    assert targets
+    assert targets <= set(re.findall(r' id="([^"]+)"', page))
 
 
 def _dump(page: str, tmp_path: Path, script: str, *flags: str) -> tuple[Any, str]:

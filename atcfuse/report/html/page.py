@@ -85,6 +85,7 @@ def _page(report: Report) -> dict[str, Any]:
         "fusion_count": len(report["fusions"]),
         "left": [[count(entry["count"]), printable(entry["op"])] for entry in report.get("left") or ()],
         "rules": [_rule(rule) for rule in rules if rule.rule not in idle],
+        "rule_rows": [printable(rule.rule) for rule in rules if rule.rule not in idle],
         "idle": idle,
         "kept": [_kept(group) for group in kept_groups(report["kept"])],
         "kept_count": len(report["kept"]),
