@@ -36,10 +36,11 @@ def run_key(path: Path, options: Options, each: Mapping[str, Any]) -> str:
     chosen = settled(options, {})
     texts = {f.name: _plain(getattr(chosen, f.name)) for f in dataclasses.fields(chosen) if f.name != "kernel_cache"}
     named = [chosen.switch_file, *chosen.rules, Path(chosen.soc), *map(Path, chosen.keep_nodes), each.get("baseline")]
+    weights = list(_weights(path))  # loads the model, and so tells what is wrong with the file
     parts = {
         "atcfuse": __version__,
         "model": sha256_of(path),
-        "weights": list(_weights(path)),
+        "weights": weights,
         "options": texts,
         "files": [_content(p) for p in named if p is not None],
         "each": {k: _plain(v) for k, v in sorted(each.items()) if k != "progress"},
@@ -77,8 +78,12 @@ def write_record(path: Path, key: str, result: FileResult, each: Mapping[str, An
 
 def _weights(path: Path) -> Iterator[tuple[str, int, int]]:
     for location in sorted({reference(tensor).location for tensor in external_tensors(load(path))}):
-        status = resolve(location, path).stat()
-        yield location, status.st_size, status.st_mtime_ns
+        try:
+            status = resolve(location, path).stat()
+        except OSError:  # the run itself tells of a file that it cannot do without
+            yield location, -1, 0
+        else:
+            yield location, status.st_size, status.st_mtime_ns
 
 
 def _content(path: Path) -> str:

@@ -1,7 +1,7 @@
-"""Golden files, and which kernels are compiled in an ordinary run.
+"""Golden files, and which of many cases an ordinary run takes.
 
 `golden(path, text)` compares with `tests/golden/<path>`; `pytest --update-golden` writes them. Of the many cases for which
-tests of generated kernels compile and run one, an ordinary run takes every sixth; the others are `slow`.
+tests compile a generated kernel or build a model, an ordinary run takes some; the others are `slow`.
 """
 
 from __future__ import annotations
@@ -38,20 +38,37 @@ if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < TELLS_OVERLOADS:
     onnxruntime.InferenceSession = _session
 
 
-SAMPLED, EVERY, FEW = "test_codegen_", 6, 4
-"""Files whose functions are sampled, one case in so many, where a function has more than a few."""
+SAMPLED = {
+    "test_codegen_": 16,
+    "test_artifacts": 16,
+    "test_twin": 16,
+    "test_activations": 16,
+    "test_generated": 3,
+    "test_mutants": 3,
+    "test_versions": 3,
+}
+"""Files, by the beginning of their names, whose functions are sampled: one case in so many."""
+FEW = 3
+"""Functions with no more cases than these keep all."""
+LONG = "test_random_shapes"
+"""Functions of these files that run a kernel many times over."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the cases of kernels that an ordinary run leaves out."""
-    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    """Marks the cases that an ordinary run leaves out."""
+    cases: dict[tuple[str, str, int], list[pytest.Item]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.path.name.startswith(SAMPLED):
-            cases.setdefault((item.path.name, item.originalname), []).append(item)
-    for alike in cases.values():
+        every = next((n for start, n in SAMPLED.items() if item.path.name.startswith(start)), 0)
+        if not every or not isinstance(item, pytest.Function):
+            continue
+        if item.originalname.startswith(LONG):
+            item.add_marker(pytest.mark.slow)
+        elif hasattr(item, "callspec"):
+            cases.setdefault((item.path.name, item.originalname, every), []).append(item)
+    for (_, _, every), alike in cases.items():
         for index, item in enumerate(alike if len(alike) > FEW else ()):
-            if index % EVERY:
+            if index % every:
                 item.add_marker(pytest.mark.slow)
 
 

@@ -210,3 +210,18 @@ def test_errors_travel_between_processes():
     back = pickle.loads(pickle.dumps(told))
     assert type(back) is UsageError
     assert back.diagnostics == told.diagnostics
+
+
+@pytest.mark.parametrize("missing", ["model", "weights"])
+def test_a_resumed_run_tells_of_a_file_that_is_not_there(atcfuse, tmp_path, four, missing):
+    path = tmp_path / "missing.onnx"
+    if missing == "weights":
+        model = parse_model(TEXT.replace("WIDTH", "64").replace("ACT", "Relu"))
+        weight = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+        model.graph.initializer.append(weight)
+        onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+        (tmp_path / "w.bin").unlink()
+    done = atcfuse("optimize", four[0], path, *OPTIONS, "--resume")
+    assert "ATF199" not in done.err
+    assert missing == "weights" or "ATF101" in done.err
+    assert (tmp_path / "a.fused.onnx").is_file()

@@ -120,6 +120,7 @@ def test_tile_level_and_occupancy_reach_every_command(
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_kernels_run_with_the_tiles_of_a_level(atcfuse: Run, bert: Path, tmp_path: Path) -> None:
     atcfuse("optimize", bert)
     fused, inputs = bert.with_name("bert.fused.onnx"), tmp_path / "inputs.npz"

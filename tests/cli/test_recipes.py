@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,8 @@ def test_the_other_commands_of_a_page_run(job: Path, name: str) -> None:
     lines = [line for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
     report = json.loads((job / "model.fused.report.json").read_text())
     (job / "main.report.json").write_text(json.dumps(report))
+    (job / "models").mkdir()
+    shutil.copy(job / "model.onnx", job / "models" / "a.onnx")
     passes = {p["name"]: p["times_after"] for p in report["atc"]["passes"] if p["times_after"]}
     counts = {key: {"match_times": str(n), "effect_times": str(n)} for key, n in passes.items()}
     (job / "fusion_result.json").write_text(json.dumps({"session_and_graph_id_0_0": {"graph_fusion": counts}}))

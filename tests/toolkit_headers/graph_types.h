@@ -14,7 +14,7 @@ using graphStatus = uint32_t;
 constexpr graphStatus GRAPH_SUCCESS = 0;
 constexpr graphStatus GRAPH_FAILED = 0xffffffffu;
 
-enum DataType { DT_FLOAT = 0, DT_FLOAT16 = 1, DT_BOOL = 12, DT_BF16 = 27 };
+enum DataType { DT_FLOAT = 0, DT_FLOAT16 = 1, DT_INT32 = 3, DT_INT64 = 9, DT_BOOL = 12, DT_BF16 = 27 };
 enum Format { FORMAT_ND = 2 };
 
 class AscendString {

@@ -163,7 +163,7 @@ def spoil(proto: onnx.ModelProto, source: random.Random) -> str:
             return f"{other.output[0]} is transposed differently"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_layer_that_differs_is_searched(seed):
     source = random.Random(seed)
     proto = transformer(11)

@@ -81,6 +81,7 @@ def compile_and_run(folder: Path, main: str, *arguments: str, text: str = "") ->
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_host_code_and_plugins_type_check(tmp_path: Path) -> None:
     files = project(norm(), norm(dtype=FLOAT, epsilon=1e-5), attention(), attention(causal="top_left", mask_fill=-1e4))
     files |= project(network(norm=False), network(norm=True))

@@ -92,7 +92,7 @@ def test_no_name_becomes_markup(report):
     assert len(markdown) < 40_000
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(HOSTILE)
 def test_a_markdown_parser_sees_the_same_structure(report):
     parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
