@@ -26,6 +26,8 @@ from atcfuse.rewrite import Fusion, operand_shape, operand_types
 
 DEPTH = 200
 """Added to the nodes a decided match has: it got further than any that failed to match."""
+BLOCKS_ONLY = "310P"
+"""The family of chips that copy whole blocks of 32 bytes only."""
 _TIE = 1e-4
 
 _Key = tuple[Any, ...]
@@ -127,12 +129,12 @@ class Pricer:
         shapes = self._shapes(fusion)
         handed = self._made_fractal(fusion)
         numbers = tuple(i for i, value in enumerate(fusion.inputs) if value in handed)
-        key = (fusion.signature.overload, tuple(shapes.items()), numbers, *_open_dims(fusion), *self._alike(match))
+        key = (fusion.signature.overload, tuple(shapes.items()), numbers, *self._open_dims(fusion), *self._alike(match))
         if key not in self._costs:
             work = self.kernels.work(fusion.spec, fusion.attributes, self._types(fusion), shapes)
             if not isinstance(work, Refusal):
                 around = tuple(transdata_work(value, size) for value, size in handed.items())
-                work = replace(work, around=around, static_dims=tuple(_open_dims(fusion)))
+                work = replace(work, around=around, static_dims=tuple(self._open_dims(fusion)))
                 self._costs[key] = fusion_cost(self._unfused(scope, match), work, self._device, match.outputs)
             else:
                 self._costs[key] = work
@@ -184,6 +186,16 @@ class Pricer:
         yield tuple((scope.fact(n).dtype, scope.fact(n).shape) for n in numbers)
         yield tuple(numbers.get(n, -1) for n in match.outputs)
 
+    def _open_dims(self, fusion: Fusion) -> Iterator[str]:
+        """Symbolic dims of inputs that the kernel's declaration wants to be numbers on this chip."""
+        spec = fusion.spec
+        given = {o.name: v for o, v in zip(spec.inputs, fusion.inputs, strict=False) if v is not None}
+        for name, axes in (*spec.static, *(spec.blocks if self._device.family == BLOCKS_ONLY else ())):
+            shape = operand_shape(fusion.match.scope, given[name]) if name in given else ()
+            for axis in axes:
+                if -len(shape) <= axis < len(shape) and not isinstance(shape[axis], int):
+                    yield f"axis {axis} of {name} ({shape[axis]})"
+
     def _types(self, fusion: Fusion) -> dict[str, int]:
         return operand_types(fusion, self._options.precision_mode)
 
@@ -195,16 +207,6 @@ class Pricer:
             for operand, value in given
             if value is not None
         }
-
-
-def _open_dims(fusion: Fusion) -> Iterator[str]:
-    """Symbolic dims of inputs that the kernel's declaration wants to be numbers."""
-    given = {o.name: v for o, v in zip(fusion.spec.inputs, fusion.inputs, strict=False) if v is not None}
-    for name, axes in fusion.spec.static:
-        shape = operand_shape(fusion.match.scope, given[name]) if name in given else ()
-        for axis in axes:
-            if -len(shape) <= axis < len(shape) and not isinstance(shape[axis], int):
-                yield f"axis {axis} of {name} ({shape[axis]})"
 
 
 def _members(match: Match) -> list[Node]:

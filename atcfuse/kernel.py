@@ -50,8 +50,9 @@ class Requirement:
 class KernelSpec:
     """A fused operator: `op` is its ONNX op type in domain `atcfuse`, `folder` where its meaning and templates lie.
 
-    `static` lists by input the axes whose sizes must be known when the model is built. Where it is `suffixed`, every
-    content of its attributes is an op type of its own: `op` and ten letters a to p.
+    `static` lists by input the axes whose sizes must be known when the model is built, `blocks` those for which that
+    holds on chips that copy whole blocks of 32 bytes only: the kernel refuses sizes that do not fill them. Where it is
+    `suffixed`, every content of its attributes is an op type of its own: `op` and ten letters a to p.
     """
 
     name: str
@@ -65,6 +66,7 @@ class KernelSpec:
     folder: Path
     span: Span
     static: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    blocks: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     suffixed: bool = False
 
@@ -94,7 +96,7 @@ def load_kernels(folder: Path) -> dict[str, KernelSpec]:
 
 def _kernel(value: Value, folder: Path) -> KernelSpec:
     required = ("kernel", "op", "summary", "types", "inputs", "attributes", "outputs", "flops")
-    keys = value.fields(required, ("requires", "chips", "backend", "notes", "static", "op_suffix"))
+    keys = value.fields(required, ("requires", "chips", "backend", "notes", "static", "blocks", "op_suffix"))
     suffix = keys["op_suffix"].text() if "op_suffix" in keys else None
     if suffix not in (None, "content"):
         raise keys["op_suffix"].fail("ATF214", f"unknown suffix {suffix!r}", "content, or nothing")
@@ -111,12 +113,13 @@ def _kernel(value: Value, folder: Path) -> KernelSpec:
         flops=parse(keys["flops"].text(), keys["flops"].text_span()),
         folder=folder,
         span=value.span,
-        static=_static_axes(keys.get("static"), [o.name for o in inputs]),
+        static=_axes(keys.get("static"), [o.name for o in inputs]),
+        blocks=_axes(keys.get("blocks"), [o.name for o in inputs]),
         suffixed=suffix is not None,
     )
 
 
-def _static_axes(value: Value | None, inputs: list[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _axes(value: Value | None, inputs: list[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     found = []
     for name, key, axes in value.items() if value is not None else ():
         if name not in inputs:
