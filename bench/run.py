@@ -128,6 +128,7 @@ def main() -> None:
     """Measures the cases (or those whose titles contain a word given), prints the table and writes it."""
     parser = argparse.ArgumentParser(description="Time and memory of atcfuse optimize beside a plain load and save.")
     parser.add_argument("words", nargs="*", help="measure only cases whose titles contain one of these, write nothing")
+    parser.add_argument("--write", action="store_true", help="write the results of chosen cases too")
     options = parser.parse_args()
     chosen = [c for c in CASES if not options.words or any(w in c.title for w in options.words)]
     print("\n".join(HEADER), flush=True)
@@ -137,7 +138,7 @@ def main() -> None:
             found = rows(case, Path(name) / str(index))
             lines += found
             print("\n".join(found), flush=True)
-    if not options.words:
+    if options.write or not options.words:
         helps = median([measure([str(Path(sys.executable).with_name("atcfuse")), "--help"]) for _ in range(5)])
         lines.append(_row("", "", "`atcfuse --help`", helps, None))
         print(lines[-1])
