@@ -284,11 +284,6 @@ def _in_order(scope: Scope, members: Iterable[int]) -> list[int]:
     return sorted(members, key=lambda i: scope.positions[i])
 
 
-def _without(groups: Iterable[Group], others: Iterable[Group]) -> list[Group]:
-    known = {id(group) for group in others}
-    return [group for group in groups if id(group) not in known]
-
-
 def _surviving(before: Scope, now: Scope, groups: Iterable[Group]) -> list[Group]:
     """The groups of a scope all of whose nodes are still there after a change, by their new indices.
 

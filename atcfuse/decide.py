@@ -129,12 +129,13 @@ class Pricer:
         shapes = self._shapes(fusion)
         handed = self._made_fractal(fusion)
         numbers = tuple(i for i, value in enumerate(fusion.inputs) if value in handed)
-        key = (fusion.signature.overload, tuple(shapes.items()), numbers, *self._open_dims(fusion), *self._alike(match))
+        static = tuple(self._open_dims(fusion))
+        key = (fusion.signature.overload, tuple(shapes.items()), numbers, *static, *self._alike(match))
         if key not in self._costs:
             work = self.kernels.work(fusion.spec, fusion.attributes, self._types(fusion), shapes)
             if not isinstance(work, Refusal):
                 around = tuple(transdata_work(value, size) for value, size in handed.items())
-                work = replace(work, around=around, static_dims=tuple(self._open_dims(fusion)))
+                work = replace(work, around=around, static_dims=static)
                 self._costs[key] = fusion_cost(self._unfused(scope, match), work, self._device, match.outputs)
             else:
                 self._costs[key] = work

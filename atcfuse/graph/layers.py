@@ -117,10 +117,10 @@ def alike_layers(scope: Scope) -> tuple[Layers, ...]:
         return ()
     kinds = _kinds(scope)
     periods = _periods(kinds)
-    wiring = Wiring(scope) if periods else None
-    found: list[Layers] = []
+    if not periods:
+        return ()
+    wiring, found = Wiring(scope), list[Layers]()
     for period in periods:
-        assert wiring is not None
         found += _stretches(wiring, kinds, period, found)
     return tuple(found)
 
