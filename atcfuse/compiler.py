@@ -101,6 +101,9 @@ def _collector_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            # All that was made counts as old from here on, or the next allocation would look through all of it.
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 

@@ -51,14 +51,17 @@ class Pricer:
         self._after_atc: dict[_Key, dict[str, Any]] = {}
         self._costs: dict[_Key, FusionCost | Refusal] = {}
         self._of_match: dict[int, tuple[Match, FusionCost | Refusal]] = {}
+        self._reasons: dict[int, tuple[Match, Refusal | None]] = {}
         self._seen: dict[int, tuple[Fusion, FusionCost | Refusal]] = {}
 
     def refusal(self, fusion: Fusion) -> Refusal | None:
         """Why a fusion is not done, or None."""
-        reason = self._reason(fusion)
+        match = fusion.match
+        known = None if match.like is None else self._reasons.get(id(match.like))
+        reason = self._reason(fusion) if known is None else known[1]
+        self._reasons[id(match)] = match, reason
         if reason is None:
             return None
-        match = fusion.match
         return replace(reason, where=match.anchor.name, depth=len(match.members) + DEPTH)
 
     def _reason(self, fusion: Fusion) -> Refusal | None:
@@ -217,7 +220,7 @@ def _members(match: Match) -> list[Node]:
 
 def kept_by_user(match: Match, keep: KeepNodes) -> Refusal | None:
     """The refusal of a match with a node that the user wants left alone, or None."""
-    for node in _members(match):
+    for node in _members(match) if keep.entries else ():
         named = keep.reason(node.name, node.op)
         if named:
             depth = len(match.members) + DEPTH

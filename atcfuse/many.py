@@ -6,6 +6,7 @@ model whose kernels do not go with those before it fails before any of its files
 
 from __future__ import annotations
 
+import gc
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -153,6 +154,7 @@ def _made(tasks: Sequence[_Task], jobs: int, backend: str | None) -> Iterator[_M
         with kernel_cache(cache):
             for task in tasks:
                 yield _make(replace(task, options=replace(task.options, kernel_cache=None)))
+                gc.collect()  # nothing of a model outlives its turn
         return
     alone = [replace(task, each={k: v for k, v in task.each.items() if k != "progress"}) for task in tasks]
     for found in run_all(_make, alone, jobs, backend or "loky"):

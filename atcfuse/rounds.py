@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from atcfuse import autofuse
@@ -133,9 +133,9 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     kept = _reasons(searched, refused, selection.chosen)
     kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
     findings.kept = _one_each(kept, selection.chosen)
-    taken = {(id(f.match.scope), member) for f in selection.chosen for member in f.match.members}
-    findings.blocked = [k for k in kept if (id(k.scope), k.index) not in taken]
-    findings.overtaken = [k for k in findings.kept if (id(k.scope), k.index) in taken]
+    taken = _members_by_scope(selection.chosen)
+    findings.blocked = [k for k in kept if k.index not in taken.get(id(k.scope), ())]
+    findings.overtaken = [k for k in findings.kept if k.index in taken.get(id(k.scope), ())]
     return carry_out(model, selection.chosen, findings)
 
 
@@ -207,8 +207,16 @@ def carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> boo
 
 def _any_left(fusions: Sequence[Fusion], chosen: Sequence[Fusion]) -> bool:
     """Whether a fusion has no node in common with those chosen."""
-    taken = {(id(f.match.scope), member) for f in chosen for member in f.match.members}
-    return any(taken.isdisjoint((id(f.match.scope), m) for m in f.match.members) for f in fusions)
+    taken = _members_by_scope(chosen)
+    return any(taken.get(id(f.match.scope), set()).isdisjoint(f.match.members) for f in fusions)
+
+
+def _members_by_scope(fusions: Iterable[Fusion]) -> dict[int, set[int]]:
+    """The nodes that fusions take, by the identity of their scope."""
+    found: dict[int, set[int]] = {}
+    for fusion in fusions:
+        found.setdefault(id(fusion.match.scope), set()).update(fusion.match.members)
+    return found
 
 
 def _searched(book: RuleBook, opset: int) -> list[Rule]:
@@ -220,13 +228,15 @@ def _one_rule(finder: RuleFinder, rule: Rule, tools: Toolbox, fusions: list[Fusi
     matches = finder.matches(rule)
     found.matched[rule.name] = found.matched.get(rule.name, 0) + len(matches)
     off, kept = tools.why_off(rule), []
+    made: dict[int, Fusion] = {}
     for match in matches:
-        ready = off or _ready(match, tools, found.pricer)
+        ready = off or _ready(match, tools, found.pricer, made.get(id(match.like)))
         if isinstance(ready, Refusal):
             # A draft takes nothing, so it hides no reason of another rule within it.
             members = frozenset({match.anchor.index}) if rule.draft else match.members
             kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, members))
         else:
+            made[id(match)] = ready
             fusions.append(ready)
     return kept
 
@@ -239,18 +249,20 @@ def _shorter(
     A factor behind a query projection may be the projection's or the attention's. Matches are as long as they can be,
     and so these two exclude each other; here the projection is offered without the factor.
     """
-    owners: dict[tuple[int, int], list[Fusion]] = {}
+    owners: dict[int, dict[int, list[Fusion]]] = {}
     for fusion in fusions:
+        own = owners.setdefault(id(fusion.match.scope), {})
         for member in fusion.match.members:
-            owners.setdefault((id(fusion.match.scope), member), []).append(fusion)
+            own.setdefault(member, []).append(fusion)
     by_scope = {id(finder.scope): finder for finder in finders}
     found = []
     for fusion in fusions:
         match, key = fusion.match, id(fusion.match.scope)
         last = match.scope.producers[match.outputs[0]].index
-        for other in owners[key, last] if len(match.outputs) == 1 else ():
+        own = owners[key]
+        for other in own[last] if len(match.outputs) == 1 else ():
             shared, behind = other.match.members & match.members, other.match.members - match.members
-            if not behind or all(len(owners[key, member]) > 1 for member in behind):
+            if not behind or all(len(own[member]) > 1 for member in behind):
                 continue
             first = min(shared, key=lambda i: match.scope.positions[i])
             shorter = by_scope[key].shorter(match, first) if first != match.anchor.index else None
@@ -266,9 +278,7 @@ def _reasons(
     """Why anchors are kept, rule by rule. Of those inside a chosen fusion none is asked, but of leftovers that a larger
     fusion might have taken.
     """
-    taken: dict[int, set[int]] = {}
-    for match in (f.match for f in chosen if f.match.rule.level != LAST):
-        taken.setdefault(id(match.scope), set()).update(match.members)
+    taken = _members_by_scope(f for f in chosen if f.match.rule.level != LAST)
     kept: list[Kept] = []
     for (finder, rule), matches in zip(searched, refused, strict=True):
         kept += [_missed(m) for m in finder.misses(rule, taken.get(id(finder.scope), set()))]
@@ -276,15 +286,18 @@ def _reasons(
     return kept
 
 
-def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refusal:
-    """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it."""
+def _ready(match: Match, tools: Toolbox, pricer: Pricer | None, alike: Fusion | None = None) -> Fusion | Refusal:
+    """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it.
+
+    `alike` is what was made of the match that it was copied from.
+    """
     kept = kept_by_user(match, tools.keep)
     if kept is not None:
         return kept
     if match.rule.draft:
         reason = f"the pattern matches, but {match.rule.name} is a draft: {match.rule.draft}"
         return Refusal("ATF345", reason, match.anchor.name, len(match.members) + DEPTH)
-    fusion = prepare(match, tools.kernels[match.rule.kernel])
+    fusion = prepare(match, tools.kernels[match.rule.kernel], alike)
     if isinstance(fusion, Refusal) or pricer is None:
         return fusion
     return pricer.refusal(fusion) or fusion

@@ -47,14 +47,17 @@ def select(fusions: Sequence[Fusion], gain: Gain) -> Selection:
 
 
 def _overlaps(fusions: Sequence[Fusion]) -> list[set[int]]:
-    owners: dict[tuple[int, int], list[int]] = {}
+    owners: dict[int, dict[int, list[int]]] = {}
     for i, fusion in enumerate(fusions):
+        own = owners.setdefault(id(fusion.match.scope), {})
         for member in fusion.match.members:
-            owners.setdefault((id(fusion.match.scope), member), []).append(i)
+            own.setdefault(member, []).append(i)
     overlaps: list[set[int]] = [set() for _ in fusions]
-    for sharing in owners.values():
+    for sharing in (shared for own in owners.values() for shared in own.values() if len(shared) > 1):
         for i in sharing:
-            overlaps[i].update(j for j in sharing if j != i)
+            overlaps[i].update(sharing)
+    for i, found in enumerate(overlaps):
+        found.discard(i)
     return overlaps
 
 

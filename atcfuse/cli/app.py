@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -90,7 +91,10 @@ def cli() -> None:
 def main() -> NoReturn:
     """The console script."""
     signal.signal(signal.SIGTERM, _terminated)
-    sys.exit(run(sys.argv[1:]))
+    gc.disable()
+    code = run(sys.argv[1:])
+    gc.freeze()  # the process ends: nothing is looked through for garbage once more
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

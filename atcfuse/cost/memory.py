@@ -60,33 +60,38 @@ def moved_by(
     spilled: set[str] = set()
     moved = []
     for work, plan in zip(works, plans, strict=True):
-        traffic = _reads(work, plan)
-        ddr_read = late = 0
+        again = _repeated(work, plan)
+        ddr_read = gm_read = late = 0
         for name, size in work.reads.items():
-            total, resident = traffic[name]
+            gm_read += size
             hit = cache.touch(name, size)
-            ddr_read += (0 if hit else size) + int((total - size) * _spilt(resident, capacity))
+            ddr_read += 0 if hit else size
+            if name in again:
+                total, resident = again[name]
+                gm_read += total - size
+                ddr_read += int((total - size) * _spilt(resident, capacity))
             if not hit and name in written and name not in kept and name not in spilled:
                 spilled.add(name)  # it had left L2 for DDR after it was written
                 late += size
         for name, size in work.writes.items():
             cache.touch(name, size)
             late += size if name in kept else 0
-        gm_read = sum(total for total, _ in traffic.values())
         moved.append(Moved(gm_read, sum(work.writes.values()), ddr_read, late))
     return moved
 
 
-def _reads(work: OpWork, plan: ProductPlan | None) -> dict[str, tuple[int, int]]:
-    """By value: bytes read at global memory with repetitions, and what must stay in L2 for those to come from there."""
-    reads = {name: (size, 0) for name, size in work.reads.items()}
-    if plan is not None and work.product is not None:
-        a, b = work.product.a, work.product.b
-        if a in reads and a != b:
-            reads[a] = max(plan.a_reads, work.reads[a]), plan.a_resident
-        if b in reads:
-            reads[b] = max(plan.b_reads + (plan.a_reads if a == b else 0), work.reads[b]), plan.b_resident
-    return reads
+def _repeated(work: OpWork, plan: ProductPlan | None) -> dict[str, tuple[int, int]]:
+    """For the operands of a product that is cut: bytes read at global memory with repetitions, and what must stay in L2
+    for those to come from there.
+    """
+    if plan is None or work.product is None:
+        return {}
+    a, b, found = work.product.a, work.product.b, dict[str, tuple[int, int]]()
+    if a in work.reads and a != b:
+        found[a] = max(plan.a_reads, work.reads[a]), plan.a_resident
+    if b in work.reads:
+        found[b] = max(plan.b_reads + (plan.a_reads if a == b else 0), work.reads[b]), plan.b_resident
+    return found
 
 
 def moved_by_kernel(kernel: KernelWork, capacity: int) -> Moved:

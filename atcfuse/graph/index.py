@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -52,7 +53,7 @@ class Node:
     def written(self) -> tuple[bytes, ...]:
         """The attributes as they are written, in an order that does not depend on the exporter: to compare nodes by."""
         if self._written is None:
-            self._written = tuple(sorted(a.SerializeToString() for a in self.proto.attribute))
+            self._written = tuple(sorted([a.SerializeToString() for a in self.proto.attribute]))
         return self._written
 
     def input(self, position: int) -> str:
@@ -108,6 +109,15 @@ class Scope:
         self._index(depth)
         self.order = self._topological_order()
         self.positions = {index: position for position, index in enumerate(self.order)}
+
+    @cached_property
+    def by_op(self) -> dict[str, list[Node]]:
+        """The nodes of each operator in order."""
+        found: dict[str, list[Node]] = {}
+        for index in self.order:
+            node = self.nodes[index]
+            found.setdefault(node.op, []).append(node)
+        return found
 
     def _index(self, depth: int) -> None:
         for node in self.nodes:
@@ -168,12 +178,10 @@ class Scope:
 
     def fact(self, name: str) -> Fact:
         """What is proved about a value visible here."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.facts:
-                return scope.facts[name]
-            scope = scope.parent
-        return UNKNOWN
+        known, scope = self.facts.get(name), self.parent
+        while known is None and scope is not None:
+            known, scope = scope.facts.get(name), scope.parent
+        return UNKNOWN if known is None else known
 
     def source(self, name: str) -> str:
         """The value that `name` repeats through Identity and other no-ops, or `name` itself."""
@@ -188,8 +196,9 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             name = scope.alias.get(name, name)
-            if scope.defines(name):
-                return scope.initializers.get(name)
+            found = scope.initializers.get(name)
+            if found is not None or scope.defines(name):
+                return found
             scope = scope.parent
         return None
 

@@ -42,6 +42,7 @@ class Layers:
 
     def __init__(self, wiring: Wiring, start: int, stop: int, period: int) -> None:
         self.scope, self._wiring = wiring.scope, wiring
+        self._own: dict[str, _Place | None] = {}
         self.start, self.stop, self.period = start, stop, period
 
     @property
@@ -64,9 +65,12 @@ class Layers:
 
     def value(self, name: str, by: int) -> str:
         """The value that is so many layers behind; one that all layers share is the same. Raises NotAlike."""
-        if self._wiring.is_shared(name, 2 * self.period):
+        if name not in self._own:
+            shared = self._wiring.is_shared(name, 2 * self.period)
+            self._own[name] = None if shared else self._wiring.places[name]
+        place = self._own[name]
+        if place is None:
             return name
-        place = self._wiring.places[name]
         node = self.scope.nodes[self._at(place.position, by)]
         return node.outputs[place.slot] if place.made else node.inputs[place.slot]
 
@@ -131,7 +135,7 @@ def _kinds(scope: Scope) -> list[int]:
     kinds = []
     for index in scope.order:
         node = scope.nodes[index]
-        facts = tuple(_known(scope.fact(o)) for o in node.outputs)
+        facts = tuple([_known(scope.fact(o)) for o in node.outputs])
         kinds.append(numbers.setdefault((node.op, len(node.inputs), node.written, facts), len(numbers)))
     return kinds
 
@@ -156,12 +160,12 @@ def _periods(kinds: Sequence[int]) -> list[int]:
 
 def _stretches(wiring: Wiring, kinds: Sequence[int], period: int, taken: Sequence[Layers]) -> list[Layers]:
     """Where each node is alike the one a period before; nodes that are alike with another period are left out."""
-    uses = _Uses(wiring, 2 * period)
+    uses = _Uses(wiring, period)
     found = []
     for start, stop in _same_kinds(kinds, period):
         if stop - start < (MIN_LAYERS - 1) * period or any(t.start < stop and start - period < t.stop for t in taken):
             continue
-        alike = (uses.of(i) == uses.of(i - period) for i in range(start, stop))
+        alike = (uses.alike(i) for i in range(start, stop))
         for first, last in _streaks(alike, start):
             if last - first >= (MIN_LAYERS - 1) * period:
                 found.append(Layers(wiring, first - period, last, period))
@@ -183,29 +187,48 @@ def _streaks(flags: Iterable[bool], first: int) -> Iterator[tuple[int, int]]:
 
 
 class _Uses:
-    """How the nodes of a scope hang together, told from where each stands."""
+    """Whether nodes one period apart hang in the graph alike, told from where each stands."""
 
-    def __init__(self, wiring: Wiring, window: int) -> None:
-        self._scope, self._wiring, self._window = wiring.scope, wiring, window
-        self._known: dict[int, object] = {}
+    def __init__(self, wiring: Wiring, period: int) -> None:
+        self._scope, self._wiring, self._period = wiring.scope, wiring, period
+        self._shared: dict[str, bool] = {}
+        self._constants: dict[str, object] = {}
 
-    def of(self, position: int) -> object:
-        """What a node at a position reads and who reads its results, all relative to the position."""
-        if position not in self._known:
-            node = self._scope.nodes[self._scope.order[position]]
-            read = tuple(self._operand(name, position) for name in node.inputs)
-            self._known[position] = read, tuple(self._result(name, position) for name in node.outputs)
-        return self._known[position]
+    def alike(self, position: int) -> bool:
+        """Whether a node reads what the one a period before reads, and is read as that one is."""
+        scope = self._scope
+        here, there = (scope.nodes[scope.order[p]] for p in (position, position - self._period))
+        return (
+            len(here.inputs) == len(there.inputs)
+            and len(here.outputs) == len(there.outputs)
+            and all(self._same_operand(a, b, position) for a, b in zip(here.inputs, there.inputs, strict=True))
+            and all(self._same_result(a, b, position) for a, b in zip(here.outputs, there.outputs, strict=True))
+        )
 
-    def _operand(self, name: str, position: int) -> object:
-        if not name or self._wiring.is_shared(name, self._window):
-            return name
-        place = self._wiring.places[name]
-        constant = None if place.made or place.position != position else self._constant(name)
-        return position - place.position, place.slot, place.made, constant
+    def _is_shared(self, name: str) -> bool:
+        known = self._shared.get(name)
+        if known is None:
+            known = self._shared[name] = self._wiring.is_shared(name, 2 * self._period)
+        return known
+
+    def _same_operand(self, name: str, before: str, position: int) -> bool:
+        if name == before:
+            return not name or self._is_shared(name)
+        if not name or not before or self._is_shared(name) or self._is_shared(before):
+            return False
+        here, there = self._wiring.places[name], self._wiring.places[before]
+        if here.position - there.position != self._period or here[1:] != there[1:]:
+            return False
+        first_read = not here.made and here.position == position
+        return not first_read or self._constant(name) == self._constant(before)
 
     def _constant(self, name: str) -> object:
         """What rules may ask of a value that no node makes."""
+        if name not in self._constants:
+            self._constants[name] = self._asked(name)
+        return self._constants[name]
+
+    def _asked(self, name: str) -> object:
         scope = self._scope
         fact, tensor = scope.fact(name), scope.initializers.get(name)
         if tensor is None:
@@ -215,12 +238,21 @@ class _Uses:
         array = constant(scope, name)
         return fact.dtype, fact.shape, None if array is None else _content(array)
 
-    def _result(self, name: str, position: int) -> object:
-        if not name or self._wiring.is_shared(name, self._window):
-            return name
-        readers = tuple(reader - position for reader in self._wiring.readers.get(name, ()))
-        repeated = self._scope.alias.get(name)
-        return readers, name in self._scope.outputs, None if repeated is None else self._operand(repeated, position)
+    def _same_result(self, name: str, before: str, position: int) -> bool:
+        if not name or not before:
+            return name == before
+        if self._is_shared(name) or self._is_shared(before):
+            return False
+        scope, readers = self._scope, self._wiring.readers
+        here, there = readers.get(name, ()), readers.get(before, ())
+        if len(here) != len(there) or any(a - b != self._period for a, b in zip(here, there, strict=True)):
+            return False
+        if (name in scope.outputs) != (before in scope.outputs):
+            return False
+        repeated, other = scope.alias.get(name), scope.alias.get(before)
+        if repeated is None or other is None:
+            return repeated is other
+        return self._same_operand(repeated, other, position)
 
 
 def _content(array: np.ndarray) -> object:

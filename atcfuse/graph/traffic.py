@@ -45,8 +45,7 @@ class Sizes:
     def __init__(self, assumed: Mapping[str, int]) -> None:
         self._assumed = dict(assumed)
         self._known: dict[Dim, int] = {}
-        self._shapes: dict[tuple[int, str], tuple[int, ...] | None] = {}
-        self._scopes: dict[int, Scope] = {}
+        self._shapes: dict[int, tuple[Scope, dict[str, tuple[int, ...] | None], dict[str, int | None]]] = {}
         self.used: dict[str, int] = {}
 
     def number(self, dim: Dim) -> int:
@@ -60,12 +59,25 @@ class Sizes:
 
     def shape(self, scope: Scope, name: str) -> tuple[int, ...] | None:
         """The shape of a value in numbers, None where its rank is not known."""
-        key = id(scope), name
-        if key not in self._shapes:
-            self._scopes.setdefault(id(scope), scope)  # an identity is only good while its scope lives
+        known = self._known_of(scope)[1]
+        if name not in known:
             shape = scope.fact(name).shape
-            self._shapes[key] = None if shape is None else tuple(self.number(d) for d in shape)
-        return self._shapes[key]
+            known[name] = None if shape is None else tuple([self.number(d) for d in shape])
+        return known[name]
+
+    def bytes(self, scope: Scope, name: str) -> int | None:
+        """The bytes of a value, None where its type or rank is not known."""
+        known = self._known_of(scope)[2]
+        if name not in known:
+            bits, shape = _BITS.get(scope.fact(name).dtype), self.shape(scope, name)
+            known[name] = None if bits is None or shape is None else math.prod(shape) * bits // 8
+        return known[name]
+
+    def _known_of(self, scope: Scope) -> tuple[Scope, dict[str, tuple[int, ...] | None], dict[str, int | None]]:
+        found = self._shapes.get(id(scope))
+        if found is None:
+            found = self._shapes[id(scope)] = scope, {}, {}  # an identity is only good while its scope lives
+        return found
 
     def _size(self, s: Symbol) -> int:
         size = self._assumed.get(s.name)
@@ -173,7 +185,11 @@ def _add(total: Traffic, part: Traffic) -> None:
 
 def node_bytes(scope: Scope, names: Iterable[str], sizes: Sizes, unsized: set[str]) -> int:
     """Bytes of the values, each named value once a mention."""
-    return sum(value_bytes(scope, n, sizes, unsized) for n in names if n)
+    total = 0
+    for name in names:
+        if name:
+            total += value_bytes(scope, name, sizes, unsized)
+    return total
 
 
 def element_bits(dtype: int) -> int:
@@ -183,8 +199,8 @@ def element_bits(dtype: int) -> int:
 
 def value_bytes(scope: Scope, name: str, sizes: Sizes, unsized: set[str]) -> int:
     """Bytes of one value, 0 (and a note in `unsized`) where its type or rank is not known."""
-    bits, shape = _BITS.get(scope.fact(name).dtype), sizes.shape(scope, name)
-    if bits is None or shape is None:
+    size = sizes.bytes(scope, name)
+    if size is None:
         unsized.add(name)
         return 0
-    return math.prod(shape) * bits // 8
+    return size

@@ -70,13 +70,15 @@ class Copies:
             return None
         scope = self._scope
         try:
-            copied = replace(
-                match,
-                anchor=scope.nodes[index],
-                members=frozenset(layers.node(i, by) for i in match.members),
-                outputs=tuple(layers.value(v, by) for v in match.outputs),
-                env={name: _carried(layers, by, bound, name) for name, bound in match.env.items()},
-                shapes=_shapes(layers, by, match.shapes),
+            copied = Match(
+                match.rule,
+                scope,
+                scope.nodes[index],
+                frozenset([layers.node(i, by) for i in match.members]),
+                tuple([layers.value(v, by) for v in match.outputs]),
+                {name: _carried(layers, by, bound, name) for name, bound in match.env.items()},
+                match.labels,
+                _shapes(layers, by, match.shapes),
             )
         except NotAlike:
             return None
@@ -93,10 +95,10 @@ def _shapes(layers: Layers, by: int, shapes: Shapes) -> Shapes:
 
 def _carried(layers: Layers, by: int, bound: Any, name: str = "") -> Any:
     """What a name is bound to, so many layers behind. Raises NotAlike for what might be a value and does not say so."""
-    if bound is None or isinstance(bound, (bool, int, float, Poly)):
-        return bound
     if isinstance(bound, Value):
         return Value(layers.value(bound, by))
+    if bound is None or isinstance(bound, (bool, int, float, Poly)):
+        return bound
     if isinstance(bound, str):
         if name.startswith("chosen ") or not layers.scope.defines(bound):
             return bound

@@ -55,10 +55,11 @@ class Matcher:
         builtins: Mapping[str, Builtin],
         heads: Heads,
         admitted: Admitted | None = None,
+        numbers: ValueNumbers | None = None,
     ) -> None:
         self.scope, self.book, self.builtins = scope, book, builtins
         self._heads, self._admitted = heads, admitted
-        self.numbers = ValueNumbers(scope)
+        self.numbers = ValueNumbers(scope) if numbers is None else numbers
         self.functions = functions_for(scope)
         self.best: Refusal | None = None
         self.budget = BUDGET

@@ -24,6 +24,8 @@ from atcfuse.match.values import Refusal
 from atcfuse.rule.model import Fragment, Rule, RuleBook
 from atcfuse.rule.terms import Call, Step
 
+MANY = 1000
+"""A graph of fewer nodes is searched sooner than its layers are proved alike."""
 NEAR = 4
 """So many nodes of a fragment in their place are no coincidence."""
 
@@ -61,7 +63,9 @@ class RuleFinder:
 
     def __init__(self, scope: Scope, lookup: Lookup, stretches: Sequence[Layers] | None = None) -> None:
         self.scope, self.book, self.heads = scope, lookup.book, lookup.heads
-        self._copies = Copies(scope, alike_layers(scope) if stretches is None else stretches)
+        if stretches is None:
+            stretches = alike_layers(scope) if len(scope.nodes) >= MANY else ()
+        self._copies = Copies(scope, stretches)
         self._admitted = Admitted(scope, lookup.automaton)
         matcher = Matcher(scope, self.book, BUILTINS, self.heads, self._admitted)
         self._search = Search(scope, self.book, self.heads, matcher, self._copies.unsearched)
@@ -70,13 +74,16 @@ class RuleFinder:
         self._by_op = self._search.by_op
         self._required: dict[str, bool] = {}
         self._matched: dict[str, list[Match]] = {}
+        self._found: dict[int, tuple[Rule, dict[int, Match | object]]] = {}
         self._near: dict[tuple[str, int], bool] = {}
         self._shorter: dict[tuple[int, int], tuple[Match, Match | None]] = {}
 
     @cached_property
     def _telling(self) -> Search:
         """The search that tries everything and so knows how far it got."""
-        return Search(self.scope, self.book, self.heads, Matcher(self.scope, self.book, BUILTINS, self.heads))
+        numbers = self._search.matcher.numbers
+        matcher = Matcher(self.scope, self.book, BUILTINS, self.heads, numbers=numbers)
+        return Search(self.scope, self.book, self.heads, matcher)
 
     def may_match(self, rule: Rule) -> bool:
         """Whether the scope has every operator that the rule cannot do without."""
@@ -142,21 +149,23 @@ class RuleFinder:
         """The matches at such of the nodes as the automaton admits."""
         frame = _frame(rule)
         admitted = sorted((n for n in nodes if self._admitted.on(n, step.term)), key=self._position)
-        searched = {
-            n.index: self._search.from_anchor(rule, step, n, frame) for n in admitted if n.index not in self._copies
-        }
-        found = (
-            searched[n.index] if n.index in searched else self._alike(rule, step, n, frame, searched) for n in admitted
-        )
-        return [match for match in found if isinstance(match, Match)]
+        found = self._found.setdefault(id(rule), (rule, {}))[1]  # an identity is only good while the rule lives
+        for n in admitted:
+            if n.index not in found and n.index not in self._copies:
+                found[n.index] = self._search.from_anchor(rule, step, n, frame)
+        for n in admitted:
+            if n.index not in found:
+                found[n.index] = self._alike(rule, step, n, frame, found)
+        at = (found[n.index] for n in admitted)
+        return [match for match in at if isinstance(match, Match)]
 
     def _alike(
-        self, rule: Rule, step: Step, node: Node, frame: Frame, searched: Mapping[int, Match | object]
+        self, rule: Rule, step: Step, node: Node, frame: Frame, found: Mapping[int, Match | object]
     ) -> Match | object:
         """What is found at a node in the middle of many layers: what was found at its model, where that can be said."""
         model = self._copies.model(node.index)
-        if model in searched:
-            match = searched[model]
+        if model in found:
+            match = found[model]
             copy = self._copies.copy(match, node.index) if isinstance(match, Match) else None
             if copy is not None or not isinstance(match, Match):
                 return copy

@@ -52,11 +52,9 @@ class Search:
         self.scope, self.book, self.heads, self.matcher = scope, book, heads, matcher
         self._left_out = left_out
         self._types = _element_types(book)
+        self._heads_of: dict[frozenset[str] | None, list[Node]] = {}
         self._applied: dict[str, dict[int | str, list[str]]] = {}
-        self.by_op: dict[str, list[Node]] = {}
-        for index in scope.order:
-            node = scope.nodes[index]
-            self.by_op.setdefault(node.op, []).append(node)
+        self.by_op = scope.by_op
 
     def from_anchor(
         self, rule: Rule, step: Step, node: Node, frame: Frame, without: int | None = None
@@ -206,9 +204,11 @@ class Search:
 
     def head_nodes(self, ops: frozenset[str] | None) -> list[Node]:
         """The nodes of some operators (None: of any) that are of a rule's business, in node order."""
-        nodes = self.scope.nodes if ops is None else [n for op in ops for n in self.by_op.get(op, ())]
-        made = (n for n in nodes if n.index not in self._left_out and n.outputs and self.is_typed(n.outputs[0]))
-        return sorted(made, key=lambda n: self.scope.positions[n.index])
+        if ops not in self._heads_of:
+            nodes = self.scope.nodes if ops is None else [n for op in ops for n in self.by_op.get(op, ())]
+            made = (n for n in nodes if n.index not in self._left_out and n.outputs and self.is_typed(n.outputs[0]))
+            self._heads_of[ops] = sorted(made, key=lambda n: self.scope.positions[n.index])
+        return self._heads_of[ops]
 
     def is_typed(self, value: str) -> bool:
         """Whether a value may be of a rule's business: shape arithmetic is not unless a rule names its type."""

@@ -64,7 +64,7 @@ def told(finder: RuleFinder, rules: list[Rule]) -> list[tuple[object, ...]]:
 
 
 def assert_no_difference(scope: Scope, rules: list[Rule]) -> None:
-    copied, searched = RuleFinder(scope, LOOKUP), RuleFinder(scope, LOOKUP, ())
+    copied, searched = RuleFinder(scope, LOOKUP, alike_layers(scope)), RuleFinder(scope, LOOKUP, ())
     assert found(copied, rules) == found(searched, rules)
     assert told(copied, rules) == told(searched, rules)
 
