@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from atcfuse import meaning
 from atcfuse.codegen import GeneratedKernel, Signature
 from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT16, INT32, INT64
-from atcfuse.elementwise import COLUMN, FULL, ROW, SCALAR, parse_expression
+from atcfuse.elementwise import VARIES, parse_expression
 from atcfuse.graph.dialect import Dialect, to_dialect
 from atcfuse.graph.single import Tensor, one_node_model
 from atcfuse.graph.store import save_bytes
@@ -221,8 +221,18 @@ def _linear_shapes(signature: Signature) -> dict[str, Shape]:
 def _elementwise_shapes(signature: Signature) -> dict[str, Shape]:
     expression = parse_expression(signature.text("expression"))
     columns = (*(1,) * (expression.columns - 1), HIDDEN) if expression.columns else (HIDDEN,)
-    shapes = {FULL: (*ROWS, *columns), ROW: columns, COLUMN: (*ROWS, *(1 for _ in columns)), SCALAR: (1,)}
-    return {f"x{i + 1}": shapes[given.kind] for i, given in enumerate(expression.inputs)}
+    rows = (*(1,) * (expression.rows - 1), ROWS[1]) if expression.rows else ROWS
+    groups = ((BATCH,) if expression.rows else (), rows, columns)
+
+    def shape(varies: Sequence[bool]) -> Shape:
+        """From the first group of axes on that the operand varies along."""
+        if not any(varies):
+            return (1,)
+        first = varies.index(True)
+        named = zip(varies[first:], groups[first:], strict=True)
+        return tuple(size if wide else 1 for wide, group in named for size in group)
+
+    return {f"x{i + 1}": shape(VARIES[given.kind]) for i, given in enumerate(expression.inputs)}
 
 
 _SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {

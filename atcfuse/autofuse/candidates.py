@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from atcfuse.autofuse.grouping import Shape, Space, narrowed
+from atcfuse.autofuse.broadcasts import common_splits, kind_of, splits_of
+from atcfuse.autofuse.grouping import Shape, Space, Split, narrowed
 from atcfuse.dims import broadcast
 from atcfuse.elementwise import (
     BOOL,
     COLUMN,
-    FULL,
     INTEGERS,
     OPERATORS,
     REDUCTIONS,
-    ROW,
-    SCALAR,
     SOFTMAXES,
-    Kind,
     Operand,
     Step,
     takes_integers,
@@ -158,12 +155,10 @@ class Reader:
         # A constant stands for one number: the result must have its shape without it.
         if not shapes or len(shapes) != len(values) or _together(shapes) != shape:
             return None
-        found: set[int] = set()
-        for columns in range(max(len(shape), 1)):
-            kinds = [kind_of(s, shape, columns) for s in shapes]
-            if None not in kinds and self._splits(shape, columns, kinds):
-                found.add(columns)
-        return Space(shape, frozenset(found), 0 in found) if found else None
+        found = common_splits(shapes, shape)
+        if self._blocks > 1:
+            found = frozenset(split for split in found if self._fits(shape, split, shapes))
+        return Space(shape, found, Split(0) in found) if found else None
 
     def _rows(self, node: Node, op: str, arguments: Sequence[str | float]) -> Space | None:
         """What a function of rows works on, whose columns must be the last axes, few enough and known."""
@@ -180,7 +175,8 @@ class Reader:
             return None
         made = self._scope.fact(node.outputs[0]).shape
         expected = narrowed(shape, count) if op in REDUCTIONS else shape
-        return Space(shape, frozenset({count})) if made == expected else None
+        splits = frozenset(split for split in splits_of(len(shape)) if split.columns == count)
+        return Space(shape, splits) if made == expected else None
 
     def _columns_reduced(self, node: Node, rank: int) -> int:
         """How many last axes a reduction takes, 0 where it takes others."""
@@ -210,41 +206,23 @@ class Reader:
             return "ATF338", f"{node.op} of rows of {count:,} columns, of which at most {self._longest:,} fit on chip"
         return None if count else ("ATF338", f"{node.op} of rows without columns")
 
-    def _splits(self, shape: Shape, columns: int, kinds: Sequence[Kind | None]) -> bool:
-        if self._blocks == 1:
-            return True
+    def _fits(self, shape: Shape, split: Split, operands: Sequence[Shape]) -> bool:
+        """Whether a chip that copies whole blocks only can work on a shape split so."""
+        columns = split.columns
+        if split.rows:
+            return False
         if not columns:  # whatever the dynamic dims are, there is a whole block, or nothing
             return math.prod(d for d in shape if isinstance(d, int)) >= self._blocks
         sizes = shape[len(shape) - columns :]
         known = [d for d in sizes if isinstance(d, int)]
         whole = len(known) == len(sizes) and math.prod(known) % self._blocks == 0
-        return COLUMN not in kinds and whole
+        return whole and all(kind_of(operand, shape, split) != COLUMN for operand in operands)
 
 
 def _together(shapes: Sequence[Shape]) -> Shape:
     rank = max(len(s) for s in shapes)
     padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
     return tuple(reduce(broadcast, dims) for dims in zip(*padded, strict=True))
-
-
-def kind_of(operand: Shape, shape: Shape, columns: int) -> Kind | None:
-    """How an operand is broadcast to a shape whose last `columns` axes are columns (0: all axes are), or None."""
-    padded = (1,) * (len(shape) - len(operand)) + operand
-    varies: dict[bool, bool | None] = {True: None, False: None}
-    for axis, (size, whole) in enumerate(zip(padded, shape, strict=True)):
-        if size not in (1, whole):
-            return None
-        if whole == 1:
-            continue
-        is_column = not columns or axis >= len(shape) - columns
-        if varies[is_column] not in (None, size == whole):
-            return None
-        varies[is_column] = size == whole
-    # A side whose axes are all 1 is as the other one.
-    in_columns, in_rows = (varies[side] if varies[side] is not None else varies[not side] for side in (True, False))
-    if in_rows is in_columns:
-        return SCALAR if in_rows is False else FULL
-    return ROW if in_columns else COLUMN
 
 
 _Read = tuple[str, Sequence["str | float"]]

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from atcfuse.autofuse.candidates import BFLOAT16, FLOATS, NAMES, Candidate, Reader, kind_of
-from atcfuse.autofuse.grouping import Bounds, Load, Shape, Space, Vertex, cut, grow, narrowed, together
+from atcfuse.autofuse.broadcasts import kind_of
+from atcfuse.autofuse.candidates import BFLOAT16, FLOATS, NAMES, Candidate, Reader
+from atcfuse.autofuse.grouping import Bounds, Load, Shape, Space, Vertex, cut, grow, narrowed, preferred, together
 from atcfuse.autofuse.rule import RULE
 from atcfuse.elementwise import (
     BOOL,
@@ -189,7 +190,7 @@ class _Grouping:
         reduced = [self.steps[p] for p in piece if self.steps[p].rows]
         if not reduced:
             return True
-        (columns,) = reduced[0].space.splits
+        columns = preferred(reduced[0].space.splits).columns
         count = math.prod(d for d in reduced[0].space.shape[-columns:] if isinstance(d, int))
         return row_bytes(parse_expression(str(fusion.attributes["expression"])), count) <= self.limits.ub
 
@@ -305,8 +306,8 @@ class _Grouping:
             space = space and together(space, step.space)
         if space is None:
             return None
-        columns, shape = min(space.splits), space.shape
-        kinds = {value: kind_of(self.scope.fact(value).shape or (), shape, columns) for value in inputs}
+        split, shape = preferred(space.splits), space.shape
+        kinds = {value: kind_of(self.scope.fact(value).shape or (), shape, split) for value in inputs}
         made = {s.node.outputs[0]: at for at, s in enumerate(steps)}
         names = {value: at for at, value in enumerate(inputs)}
         types = {value: dtype for s in steps for value, dtype in s.types.items()}
@@ -317,7 +318,8 @@ class _Grouping:
             return Operand("t", made[given]) if given in made else Operand("x", names[given])
 
         expression = Expression(
-            columns=columns,
+            columns=split.columns,
+            rows=split.rows,
             inputs=tuple(Input(types[v], kind) for v, kind in kinds.items() if kind is not None),
             steps=tuple(Step(s.op, tuple(map(argument, s.arguments)), s.dtype) for s in steps),
             outputs=tuple(outputs),
@@ -331,7 +333,7 @@ class _Grouping:
 
 
 def _long(step: Candidate) -> LeftOut:
-    (columns,) = step.space.splits
+    columns = preferred(step.space.splits).columns
     count = math.prod(d for d in step.space.shape[-columns:] if isinstance(d, int))
     reason = (
         f"rows of {count:,} columns do not fit on chip whole, with what is computed of them beside {step.node.name!r}"
@@ -350,7 +352,8 @@ def _fusible(source: Candidate, step: Candidate) -> bool:
     """Whether a step may be in the group of one that it reads: it reads whole rows, or one value of each."""
     if step.rows or source.shape == step.shape:
         return source.shape == step.space.shape
-    return any(k and narrowed(step.shape, k) == source.shape for k in step.space.splits)
+    wide = {split.columns for split in step.space.splits if split.columns}
+    return any(narrowed(step.shape, columns) == source.shape for columns in wide)
 
 
 def _as_fusion(match: Match, spec: KernelSpec, expression: Expression, inputs: Sequence[str]) -> Fusion:

@@ -13,17 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from atcfuse.dims import Dim
 
-Splits = frozenset[int]
 Shape = tuple[Dim, ...]
+
+
+class Split(NamedTuple):
+    """How many trailing axes of a shape are columns, and how many before these are rows: 0 for all that are left, of
+    which there is one batch.
+    """
+
+    columns: int
+    rows: int = 0
+
+
+Splits = frozenset[Split]
 
 
 @dataclass(frozen=True)
 class Space:
-    """What members work on: a shape, how many of its trailing axes may be columns, and whether it may be one value a
-    row of a wider shape, because all operands are whole or one element.
+    """What members work on: a shape, which of its axes may be columns and rows, and whether it may be one value a row
+    of a wider shape, because all operands are whole or one element.
     """
 
     shape: Shape
@@ -36,13 +48,18 @@ def narrowed(shape: Shape, columns: int) -> Shape:
     return (*shape[: len(shape) - columns], *(1,) * columns)
 
 
+def preferred(splits: Splits) -> Split:
+    """One batch where that may be, then the fewest columns, then the most rows."""
+    return min(splits, key=lambda s: (s.rows > 0, s.columns, -s.rows))
+
+
 def together(a: Space, b: Space) -> Space | None:
     """The space of both, None where they have none in common."""
     if a.shape == b.shape:
         splits = a.splits & b.splits
         return Space(a.shape, splits, a.liftable and b.liftable) if splits else None
     for low, high in ((a, b), (b, a)):
-        splits = frozenset(k for k in high.splits if k and narrowed(high.shape, k) == low.shape)
+        splits = frozenset(s for s in high.splits if s.columns and narrowed(high.shape, s.columns) == low.shape)
         if low.liftable and splits:
             return Space(high.shape, splits)
     return None

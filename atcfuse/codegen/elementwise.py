@@ -7,7 +7,23 @@ from functools import lru_cache
 from typing import Any
 
 from atcfuse.codegen.signature import BFLOAT16, CPP_TYPES, ELEMENT_BYTES, INT32, Signature
-from atcfuse.elementwise import BOOL, COLUMN, FULL, INTEGERS, ROW, SCALAR, Expression, Kind, parse_expression
+from atcfuse.elementwise import (
+    BATCH_ROW,
+    BATCH_SCALAR,
+    BOOL,
+    COLUMN,
+    FULL,
+    INTEGERS,
+    MATRIX,
+    ROW,
+    SCALAR,
+    SHARED_COLUMN,
+    VARIES,
+    Expression,
+    Kind,
+    form_of,
+    parse_expression,
+)
 from atcfuse.elementwise.footprint import COLUMN_ROWS, TEMPORARY_BYTES, Needs, needs_of, own_planes
 from atcfuse.elementwise.functions import ROUNDINGS
 from atcfuse.elementwise.lower import Program, lower, scalar_name
@@ -39,6 +55,8 @@ def refusal(signature: Signature) -> str | None:
         return "masks are given where its expression has numbers, or numbers for masks"
     if signature.family == "310P" and any(t == BFLOAT16 for t in (*given.values(), *signature.dtypes.values())):
         return "310P has no bfloat16"
+    if signature.family == "310P" and expression.rows:
+        return "values that differ from batch to batch are read on 910B alone"
     if signature.family == "310P" and (expression.of_kind(COLUMN) or COLUMN in expression.output_kinds):
         return "310P copies no parts of blocks, which one value a row needs"
     if signature.family == "310P" and expression.reduces:
@@ -47,7 +65,7 @@ def refusal(signature: Signature) -> str | None:
         return "310P casts no integers as the kernel needs it"
     if signature.family == "310P" and any(step.op in ROUNDINGS for step in expression.steps):
         return "310P rounds no float32 to integers in place"
-    if any(x.dtype in INTEGERS and x.kind == ROW for x in expression.inputs):
+    if any(x.dtype in INTEGERS and form_of(x.kind) == ROW for x in expression.inputs):
         return "an integer row is not loaded"
     return None
 
@@ -61,7 +79,7 @@ def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platfor
 def problem_of(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> tiling.Problem:
     """The tiling's view of a node with operands of these shapes."""
     expression, program = _lowered(signature)
-    rows, columns = tiling.fold(tiling.broadcast(shapes), expression.columns)
+    batches, rows, columns = tiling.fold(tiling.broadcast(shapes), expression.columns, expression.rows)
     sizes = {kind: tuple(_bytes(signature, f"x{i + 1}") for i in expression.of_kind(kind)) for kind in _KINDS}
     return tiling.Problem(
         rows=rows,
@@ -75,10 +93,15 @@ def problem_of(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> t
         column_outputs=_outputs(signature, expression, COLUMN),
         needs=_needs(signature, expression, program),
         pads=signature.family == "910B",
+        batches=batches,
+        matrix=sizes[MATRIX],
+        batch_row=sizes[BATCH_ROW],
+        shared_column=sizes[SHARED_COLUMN],
+        batch_scalar=sizes[BATCH_SCALAR],
     )
 
 
-_KINDS: tuple[Kind, ...] = (FULL, ROW, COLUMN, SCALAR)
+_KINDS: tuple[Kind, ...] = tuple(VARIES)
 
 
 def _outputs(signature: Signature, expression: Expression, kind: Kind) -> tuple[int, ...]:
@@ -105,15 +128,17 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "program": program,
         "needs": needs,
         "column_axes": expression.columns,
-        "has_rows": bool(expression.of_kind(ROW)),
+        "row_axes": expression.rows,
+        "reads_batches": bool(expression.of_kind(BATCH_ROW) or expression.of_kind(BATCH_SCALAR)),
+        "has_rows": bool(expression.of_form(ROW)),
         "has_columns": needs.by_rows,
         "column_rows": COLUMN_ROWS,
         "column_outputs": COLUMN in expression.output_kinds,
-        "has_spread": bool(expression.of_kind(ROW) or expression.of_kind(COLUMN)),
+        "has_spread": bool(expression.of_form(ROW) or expression.of_form(COLUMN)),
         "means": any(step.op == "ReduceMean" for step in expression.steps),
         "reductions": [name for name in _REDUCTIONS if any(f"{name}Rows(" in line for line in program.lines)],
-        "loads_integers": any(x.dtype in INTEGERS and x.kind == COLUMN for x in expression.inputs),
-        "bool_spread": any(signature.dtypes[f"x{i + 1}"] == BOOL for i in expression.of_kind(ROW)),
+        "loads_integers": any(x.dtype in INTEGERS and form_of(x.kind) == COLUMN for x in expression.inputs),
+        "bool_spread": any(signature.dtypes[f"x{i + 1}"] == BOOL for i in expression.of_form(ROW)),
         "pads": signature.family == "910B",
         "temporary_bytes": TEMPORARY_BYTES,
         "parameters": [o.name for o in spec.inputs] + [o["name"] for o in outputs],
@@ -131,13 +156,14 @@ def _operands(
     column = program.columns
     for index, given in enumerate(expression.inputs):
         described = _described(signature, f"x{index + 1}", index, given.kind)
-        if given.kind == FULL:
+        form = described["kind"]
+        if form == FULL:
             described["offset"] = offset
             offset += _bytes(signature, f"x{index + 1}")
-        elif given.kind == ROW:
+        elif form == ROW:
             described["plane"] = plane
             plane += 1
-        elif given.kind == COLUMN:
+        elif form == COLUMN:
             described["column"] = column
             column += 1
         else:
@@ -153,7 +179,16 @@ def _operands(
 def _described(signature: Signature, name: str, index: int, kind: Kind) -> dict[str, Any]:
     dtype = signature.dtypes[name]
     raw = "int32_t" if dtype == INT32 else _RAW[ELEMENT_BYTES[dtype]]
-    return {"name": name, "number": index + 1, "kind": kind, "type": CPP_TYPES[dtype], "raw": raw}
+    batched, row, column = VARIES[kind]
+    return {
+        "name": name,
+        "number": index + 1,
+        "kind": form_of(kind),
+        "batched": batched,
+        "varies": [batched, row, column],
+        "type": CPP_TYPES[dtype],
+        "raw": raw,
+    }
 
 
 def _bytes(signature: Signature, name: str) -> int:

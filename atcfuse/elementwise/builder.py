@@ -23,6 +23,7 @@ from atcfuse.elementwise.expression import (
     Argument,
     Expression,
     Operand,
+    form_of,
 )
 from atcfuse.elementwise.numbers import c_number
 from atcfuse.elementwise.registers import BUFFERED, SPREAD, Instruction, Pool, Register, Side
@@ -144,10 +145,11 @@ class Builder:
     def _loaded(self, value: Operand) -> Register:
         given, dtype = self.expression.inputs[value.index], self.types[value.index]
         number = value.index + 1
-        if given.kind == SCALAR:
+        form = form_of(given.kind)
+        if form == SCALAR:
             return self.fill(scalar_name(value.index))
-        if given.kind != FULL:
-            return Register("fixed", -number, f"given{number}" if given.kind == COLUMN else f"spread{number}")
+        if form != FULL:
+            return Register("fixed", -number, f"given{number}" if form == COLUMN else f"spread{number}")
         source = Register("fixed", -number, f"in{number}")
         if dtype == FLOAT:
             return source
@@ -161,7 +163,7 @@ class Builder:
         """A constant or a scalar input as a C++ expression, None for anything else."""
         if not isinstance(argument, Operand):
             return c_number(argument)
-        if argument.source == "x" and self.expression.inputs[argument.index].kind == SCALAR:
+        if argument.source == "x" and self.expression.kind_of(argument) == SCALAR:
             return scalar_name(argument.index)
         return None
 

@@ -1,4 +1,4 @@
-"""What a `FusedElementwise` node computes: element-wise steps over inputs that are broadcast in one of four ways, and
+"""What a `FusedElementwise` node computes: element-wise steps over inputs that are broadcast along groups of axes, and
 reductions of whole rows.
 
 The text form is the node's only attribute. It names neither values nor sizes, so the same computation in every layer is
@@ -14,12 +14,37 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Union
 
-Kind = Literal["full", "row", "column", "scalar"]
+Kind = Literal["full", "row", "column", "scalar", "matrix", "batch_row", "shared_column", "batch_scalar"]
 FULL: Kind = "full"
 ROW: Kind = "row"
 COLUMN: Kind = "column"
 SCALAR: Kind = "scalar"
 """How an input relates to the result's elements as [rows, columns]: all of them, one row, one column, one element."""
+MATRIX: Kind = "matrix"
+BATCH_ROW: Kind = "batch_row"
+SHARED_COLUMN: Kind = "shared_column"
+BATCH_SCALAR: Kind = "batch_scalar"
+"""And as [batches, rows, columns]: the rows of one batch, a row of each, the column of one, an element of each."""
+
+VARIES: Mapping[Kind, tuple[bool, bool, bool]] = {
+    FULL: (True, True, True),
+    ROW: (False, False, True),
+    COLUMN: (True, True, False),
+    SCALAR: (False, False, False),
+    MATRIX: (False, True, True),
+    BATCH_ROW: (True, False, True),
+    SHARED_COLUMN: (False, True, False),
+    BATCH_SCALAR: (True, False, False),
+}
+"""Whether an input differs from batch to batch, from row to row, from column to column."""
+FORMS: Mapping[Kind, Kind] = {MATRIX: FULL, BATCH_ROW: ROW, SHARED_COLUMN: COLUMN, BATCH_SCALAR: SCALAR}
+"""As what a kernel holds those of batches, from one batch to the next."""
+
+
+def form_of(kind: Kind) -> Kind:
+    """Full, row, column or scalar: how a kernel holds an input within a batch."""
+    return FORMS.get(kind, kind)
+
 
 FLOAT, INT32, INT64, BOOL, FLOAT16, BFLOAT16 = 1, 6, 7, 9, 10, 16
 INTEGERS = frozenset({INT32, INT64})
@@ -114,14 +139,16 @@ class Step:
 class Expression:
     """Inputs, steps in order of computation, and the steps that are outputs.
 
-    `columns` is how many trailing axes of the result make up its columns, 0 where no value is a row or a column. A step
-    of columns and scalars alone is one value a row; a step that reads anything else has the whole shape.
+    `columns` is how many trailing axes of the result make up its columns, 0 where no value is a row or a column, and
+    `rows` how many axes before these its rows, 0 where all are and there is one batch. A step of columns and scalars
+    alone is one value a row; a step that reads anything else has the whole shape.
     """
 
     columns: int
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
+    rows: int = 0
 
     def dtype(self, operand: Operand) -> int:
         """The element type of an operand."""
@@ -131,9 +158,13 @@ class Expression:
         """The inputs broadcast in this way."""
         return tuple(i for i, given in enumerate(self.inputs) if given.kind == kind)
 
+    def of_form(self, form: Kind) -> tuple[int, ...]:
+        """The inputs that a kernel holds in this form."""
+        return tuple(i for i, given in enumerate(self.inputs) if form_of(given.kind) == form)
+
     def kind_of(self, operand: Operand) -> Kind:
-        """How an operand relates to the result's elements."""
-        return self.inputs[operand.index].kind if operand.source == "x" else _step_kinds(self)[operand.index]
+        """The form of an operand: full, row, column or scalar."""
+        return form_of(self.inputs[operand.index].kind) if operand.source == "x" else _step_kinds(self)[operand.index]
 
     @property
     def output_kinds(self) -> tuple[Kind, ...]:
@@ -161,6 +192,8 @@ class Expression:
 
     def _parts(self) -> Iterator[str]:
         yield f"columns {self.columns}"
+        if self.rows:
+            yield f"rows {self.rows}"
         for i, given in enumerate(self.inputs):
             yield f"x{i + 1}: {TYPE_NAMES[given.dtype]} {given.kind}"
         for i, step in enumerate(self.steps):
@@ -173,7 +206,7 @@ def _step_kinds(expression: Expression) -> tuple[Kind, ...]:
     found: list[Kind] = []
     for step in expression.steps:
         kinds = [
-            expression.inputs[a.index].kind if a.source == "x" else found[a.index]
+            form_of(expression.inputs[a.index].kind) if a.source == "x" else found[a.index]
             for a in step.arguments
             if isinstance(a, Operand)
         ]
@@ -186,7 +219,8 @@ def _argument_text(argument: Argument) -> str:
     return str(argument) if isinstance(argument, Operand) else float(argument).hex()
 
 
-_INPUT = re.compile(r"x(\d{1,3}): (\w+) (full|row|column|scalar)")
+_AXES = re.compile(r"(columns|rows) (\d)")
+_INPUT = re.compile(rf"x(\d{{1,3}}): (\w+) ({'|'.join(VARIES)})")
 _STEP = re.compile(r"t(\d{1,4}): (\w+) = (\w+)\(([^()]*)\)")
 
 
@@ -210,9 +244,14 @@ def parse_expression(text: str) -> Expression:
 def _parsed(parts: list[str]) -> Expression:
     if not parts[0].startswith("columns ") or not parts[-1].startswith("out "):
         raise ValueError("not an element-wise expression")
+    axes = {"rows": 0}
     inputs: list[Input] = []
     steps: list[Step] = []
-    for part in parts[1:-1]:
+    for part in parts[:-1]:
+        named = _AXES.fullmatch(part)
+        if named:
+            axes[named[1]] = int(named[2])
+            continue
         given = _INPUT.fullmatch(part)
         if given:
             inputs.append(Input(_TYPES[given[2]], given[3]))  # type: ignore[arg-type]
@@ -227,7 +266,9 @@ def _parsed(parts: list[str]) -> Expression:
         raise ValueError("too few or too many inputs, steps or outputs")
     if not all(0 <= o < len(steps) for o in outputs) or len(set(outputs)) != len(outputs):
         raise ValueError("an output is no step")
-    return Expression(int(parts[0][len("columns ") :]), tuple(inputs), tuple(steps), outputs)
+    if any(given.kind in FORMS for given in inputs) and not (axes["rows"] and axes["columns"]):
+        raise ValueError("operands tell batches apart of which there is one")
+    return Expression(axes["columns"], tuple(inputs), tuple(steps), outputs, axes["rows"])
 
 
 def _argument(word: str) -> Argument:
@@ -269,9 +310,14 @@ def _check_step(expression: Expression, index: int, step: Step) -> None:
         may_be_bool = step.op == "Cast" or (step.op == "Where" and position > 0)
         if is_bool != wants_bool and not (may_be_bool and is_bool):
             raise ValueError(f"{step.op} of {TYPE_NAMES[expression.dtype(value)]}")
-        if operator.rows and (not expression.columns or expression.kind_of(value) != FULL):
+        if operator.rows and (not expression.columns or not _is_whole(expression, value)):
             raise ValueError(f"{step.op} of what is no whole row")
     if step.dtype in INTEGERS:
         raise ValueError(f"{step.op} gives integers")
     if operator.result == "bool" and step.dtype != BOOL:
         raise ValueError(f"{step.op} gives a mask")
+
+
+def _is_whole(expression: Expression, value: Operand) -> bool:
+    kind = expression.inputs[value.index].kind if value.source == "x" else expression.kind_of(value)
+    return kind == FULL

@@ -104,7 +104,7 @@ class Needs:
 
 def own_planes(expression: Expression, program: Program, types: Sequence[int]) -> int:
     """Planes of the program; a row is loaded into the first one, and a mask widened through the second."""
-    rows = [types[i] for i in expression.of_kind(ROW)]
+    rows = [types[i] for i in expression.of_form(ROW)]
     return max(program.planes, 2 if BOOL in rows else 1 if rows else 0)
 
 
@@ -112,12 +112,12 @@ def needs_of(
     expression: Expression, program: Program, types: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
 ) -> Needs:
     """What the kernel holds; `types` are the inputs' element types, `inputs` and `outputs` bytes of an element."""
-    loaded = expression.of_kind(COLUMN)
+    loaded = expression.of_form(COLUMN)
     made = list(zip(expression.output_kinds, outputs, strict=True))
     return Needs(
-        in_bytes=sum(inputs[i] for i in expression.of_kind(FULL)),
+        in_bytes=sum(inputs[i] for i in expression.of_form(FULL)),
         out_bytes=sum(size for kind, size in made if kind == FULL),
-        planes=own_planes(expression, program, types) + len(expression.of_kind(ROW)),
+        planes=own_planes(expression, program, types) + len(expression.of_form(ROW)),
         bits=program.bits,
         temporary=program.temporary,
         columns=program.columns + len(loaded),

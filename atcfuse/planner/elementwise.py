@@ -38,7 +38,7 @@ def _elementwise(
         kernel="elementwise",
         reads={"inputs": predicted.tensor_bytes_read},
         writes={"outputs": predicted.tensor_bytes_written},
-        sizes={"inputs": predicted.compulsory_bytes - problem.rows * problem.columns * sum(problem.outputs)},
+        sizes={"inputs": predicted.compulsory_bytes - problem.all_rows * problem.columns * sum(problem.outputs)},
         vector_elements=_vector_elements(tiling, program),
         dtype=dtype,
         form="rows" if problem.spread else "elements",

@@ -1,7 +1,8 @@
 """Tiling of the `elementwise` kernel and the bytes that it moves, equal to `elementwise_host.h.j2`.
 
-The result is [rows, columns]: its trailing axes are columns where an input is a row or a column, otherwise all elements
-are columns of one row. A tile is some whole rows, or a chunk of one row; never a chunk where rows are reduced.
+The result is [batches, rows, columns]: its trailing axes are columns where an input is a row or a column, otherwise all
+elements are columns of one row; there is one batch where no input tells batches apart. A tile is some whole rows of one
+batch, or a chunk of one row; never a chunk where rows are reduced.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MOST_COUNT = 2**31 - 1
 @dataclass(frozen=True)
 class Problem:
     """One node: `spread` means that a value is a row or a column. Element bytes of inputs by kind, and of outputs, with
-    those that are columns apart.
+    those that are columns apart. `rows` are those of a batch.
     """
 
     rows: int
@@ -39,11 +40,21 @@ class Problem:
     needs: Needs
     column_outputs: tuple[int, ...] = ()
     pads: bool = True
+    batches: int = 1
+    matrix: tuple[int, ...] = ()
+    batch_row: tuple[int, ...] = ()
+    shared_column: tuple[int, ...] = ()
+    batch_scalar: tuple[int, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to compute: an empty cache is a size."""
-        return self.rows < 1 or self.columns < 1
+        return self.batches < 1 or self.rows < 1 or self.columns < 1
+
+    @property
+    def all_rows(self) -> int:
+        """The rows of all batches."""
+        return self.batches * self.rows
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ class Plan:
     @property
     def tasks(self) -> int:
         """Tiles in all."""
-        return self.row_blocks * self.chunks
+        return self.row_blocks * self.problem.batches * self.chunks
 
     @property
     def tile(self) -> int:
@@ -97,7 +108,7 @@ def refusal(problem: Problem, chip: Platform) -> str | None:
     """Why the kernel cannot take the problem, or None where it can."""
     if problem.empty:
         return None
-    if problem.rows > MOST_COUNT or problem.columns > MOST_COUNT:
+    if problem.all_rows > MOST_COUNT or problem.columns > MOST_COUNT:
         return "fewer than 2^31 rows and columns"
     if problem.needs.most_elements(chip.ub) < BITS_UNIT:
         return "operands and temporaries that fit on chip together"
@@ -126,12 +137,12 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     elif round_up(columns, LANES) <= most:
         chunk = round_up(columns, LANES)
         fitting = min(most // chunk, COLUMN_ROWS if problem.needs.by_rows else _MOST_ROWS)
-        tile_rows = min(max(ceil_div(rows, cores), ceil_div(_LEAST_ELEMENTS, chunk)), fitting, rows)
+        tile_rows = min(max(ceil_div(problem.all_rows, cores), ceil_div(_LEAST_ELEMENTS, chunk)), fitting, rows)
     else:
         parts = ceil_div(columns, most)
         chunk, tile_rows = round_up(ceil_div(columns, parts), LANES), 1
     row_blocks, chunks = ceil_div(rows, tile_rows), ceil_div(columns, chunk)
-    tasks = row_blocks * chunks
+    tasks = row_blocks * problem.batches * chunks
     per_core = ceil_div(tasks, cores)
     blocks = ceil_div(tasks, per_core)
     alone = tasks - (blocks - 1) * per_core == 1
@@ -143,28 +154,49 @@ def plan(problem: Problem, chip: Platform) -> Plan:
 def predict(tiling: Plan) -> Prediction:
     """What one launch with this tiling moves and holds."""
     p = tiling.problem
-    elements = p.rows * p.columns
+    elements = p.all_rows * p.columns
     ragged = not p.pads and not p.spread and p.columns % RAGGED != 0
     copied = elements - p.columns % RAGGED + RAGGED if ragged else elements
-    row_reads = sum(_row_columns(tiling, core) for core in range(tiling.blocks))
+    row_reads = sum(_row_columns(tiling, core) for core in range(tiling.blocks)) if p.row else 0
     read = (
-        copied * sum(p.full)
+        copied * (sum(p.full) + sum(p.matrix))
         + row_reads * sum(p.row)
-        + p.rows * tiling.chunks * sum(p.column)
+        + p.all_rows * tiling.chunks * (sum(p.column) + sum(p.shared_column))
         + tiling.blocks * sum(p.scalar)
     )
-    once = elements * sum(p.full) + p.columns * sum(p.row) + p.rows * sum(p.column) + sum(p.scalar)
-    columns = p.rows * sum(p.column_outputs)
+    if p.batch_row or p.batch_scalar:
+        visits = [_visits(tiling, core) for core in range(tiling.blocks)]
+        read += sum(columns for _, columns in visits) * sum(p.batch_row)
+        read += sum(count for count, _ in visits) * sum(p.batch_scalar)
+    columns = p.all_rows * sum(p.column_outputs)
+    once = _operand_bytes(p)
     written = elements * sum(p.outputs) + columns
     return Prediction(once + written, read, copied * sum(p.outputs) + columns, _ub_bytes(tiling))
 
 
+def _operand_bytes(p: Problem) -> int:
+    rows = p.all_rows * sum(p.column) + p.rows * sum(p.shared_column) + p.batches * sum(p.batch_scalar)
+    row = p.columns * (sum(p.row) + p.batches * sum(p.batch_row) + p.rows * sum(p.matrix))
+    return p.all_rows * p.columns * sum(p.full) + rows + row + sum(p.scalar)
+
+
+def _visits(tiling: Plan, core: int) -> tuple[int, int]:
+    """How often a core comes to another batch or chunk, and the columns of the chunks where it does."""
+    tasks = tiling.tasks_of(core)
+    if not tasks:
+        return 0, 0
+    last = (tiling.chunks - 1) * tiling.problem.batches
+    begin, end = tasks[0] // tiling.row_blocks, tasks[-1] // tiling.row_blocks + 1
+    ragged = max(0, end - max(begin, last))
+    return end - begin, (end - begin) * tiling.chunk - ragged * (tiling.chunks * tiling.chunk - tiling.problem.columns)
+
+
 def _row_columns(tiling: Plan, core: int) -> int:
     """Columns of a row input that a core loads: every chunk that it works on, once."""
-    tasks = tiling.tasks_of(core)
-    if not tasks or not tiling.problem.row:
+    tasks, blocks = tiling.tasks_of(core), tiling.row_blocks * tiling.problem.batches
+    if not tasks:
         return 0
-    first, last = tasks[0] // tiling.row_blocks, tasks[-1] // tiling.row_blocks
+    first, last = tasks[0] // blocks, tasks[-1] // blocks
     return min((last + 1) * tiling.chunk, tiling.problem.columns) - first * tiling.chunk
 
 
@@ -175,12 +207,13 @@ def _ub_bytes(tiling: Plan) -> int:
     return queues + tile * 4 * needs.planes + bits + needs.fixed_bytes
 
 
-def fold(shape: Sequence[int], columns: int) -> tuple[int, int]:
-    """A result's rows and columns; with 0 trailing axes all elements are columns of one row."""
+def fold(shape: Sequence[int], columns: int, rows: int) -> tuple[int, int, int]:
+    """A result's batches, rows and columns; with 0 trailing axes all elements are columns of one row."""
     if columns == 0:
-        return 1, prod(shape)
+        return 1, 1, prod(shape)
     split = max(len(shape) - columns, 0)
-    return prod(shape[:split]), prod(shape[split:])
+    first = max(split - rows, 0) if rows else 0
+    return prod(shape[:first]), prod(shape[first:split]), prod(shape[split:])
 
 
 def broadcast(shapes: Mapping[str, Sequence[int]]) -> tuple[int, ...]:

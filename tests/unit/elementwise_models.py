@@ -165,9 +165,12 @@ def random_model(seed: int, dtype: int = FLOAT, steps: int = 24) -> tuple[ModelP
         "scalar": (1,),
         "mask": ("batch", ROWS, COLUMNS),
         "few": (COLUMNS,),
+        "batches": ("batch", 1, COLUMNS),
+        "shared": (ROWS, 1),
+        "each": ("batch", 1, 1),
     }
     program.numbers, program.masks = ["x", "z"], ["mask"]
-    program.others = ["row", "column", "scalar", "rows"]
+    program.others = ["row", "column", "scalar", "rows", "batches", "shared", "each"]
     for _ in range(steps):
         program.step()
     if source.random() < 0.5:

@@ -41,7 +41,7 @@ _IN_FILES = {
     "graph/edit.py": r"^the replacements close",
     "verify/drift.py": r"^import sys",
     "cli/app.py": r"^atcfuse \{\}\n$",
-    "elementwise/expression.py": r"^columns \{\}$|^out \{\}$",
+    "elementwise/expression.py": r"^columns \{\}$|^rows \{\}$|^out \{\}$",
     "files.py": r"^not a path inside",
     "verify/files.py": r"^Object arrays$",
 }

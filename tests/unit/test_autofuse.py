@@ -21,6 +21,7 @@ from atcfuse import safety
 from atcfuse.artifacts import model_project
 from atcfuse.autofuse import RULE, Limits, find_fusions
 from atcfuse.compiler import Result, optimize_proto, toolbox
+from atcfuse.elementwise import parse_expression
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.traffic import Remembered
@@ -225,7 +226,7 @@ def test_host_arithmetic_on_shapes_is_left_alone() -> None:
 
 
 def test_broadcasts_that_no_kernel_knows_end_the_group() -> None:
-    model = parsed("""middle (float[2,3,4] x, float[3,1] c, float[1,1,4] r) => (float[2,3,4] y) {
+    model = parsed("""apart (float[2,3,4,5] x, float[2,1,4,1] c, float[1,1,1,5] r) => (float[2,3,4,5] y) {
       a = Mul(x, c)
       b = Relu(a)
       y = Add(b, r)
@@ -233,6 +234,54 @@ def test_broadcasts_that_no_kernel_knows_end_the_group() -> None:
     result = optimized(model).model
     assert next(n.op_type for n in result.graph.node) == "Mul"
     assert len(fused_ops(result)) == 1
+
+
+MASK = """mask (bool[batch,1,1,keys] pad, bool[1,1,queries,1] seen, float[batch,heads,queries,keys] x)
+=> (float[batch,heads,queries,keys] y) <float low = {-10000.0}, float zero = {0.0}> {
+  both = And(pad, seen)
+  bias = Where(both, zero, low)
+  y = Add(x, bias)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("shapes", "kinds"),
+    [
+        (("batch,1,1,keys", "1,1,queries,1"), ["batch_row", "shared_column"]),
+        (("batch,1,1,1", "1,1,queries,keys"), ["column", "row"]),
+        (("batch,1,queries,1", "keys"), ["column", "row"]),
+    ],
+)
+def test_broadcasts_along_axes_in_the_middle(shapes: tuple[str, str], kinds: list[str]) -> None:
+    text = MASK.replace("batch,1,1,keys", shapes[0]).replace("bool[1,1,queries,1]", f"bool[{shapes[1]}]")
+    text = text.replace("batch,heads,queries,keys", "batch,1,queries,keys")
+    model = parsed(text)
+    result = optimized(model).model
+    sizes = {"batch": 2, "queries": 3, "keys": 4, "1": 1}
+    pad, seen = (tuple(sizes[d] for d in shape.split(",")) for shape in shapes)
+    source = np.random.default_rng(1)
+    x = source.normal(size=(2, 1, 3, 4)).astype(np.float32)
+    assert_same(model, result, {"pad": source.random(pad) > 0.5, "seen": source.random(seen) > 0.5, "x": x})
+    first, *others = result.graph.node
+    assert not others
+    expression = parse_expression(first.attribute[0].s.decode())
+    assert [given.kind for given in expression.inputs][:2] == kinds
+
+
+def test_the_start_of_a_table_is_as_long_as_what_it_is_added_to() -> None:
+    """A slice of a table of 64 rows has as many as there are positions, or the model fails by itself."""
+    model = parsed("""positions (float[batch,sequence,8] x, float[batch,sequence,8] z, float[1,64,8] table)
+    => (float[batch,sequence,8] y) <int64[1] zero = {0}, int64[1] one = {1}> {
+      s = Shape<start = 1, end = 2>(x)
+      p = Slice(table, zero, s, one)
+      a = Add(x, z)
+      y = Add(a, p)
+    }""")
+    result = optimized(model).model
+    (node,) = [n for n in result.graph.node if n.domain]
+    assert "x3: float32 row" in node.attribute[0].s.decode()
+    inputs = {"x": np.ones((2, 5, 8)), "z": np.zeros((2, 5, 8)), "table": np.arange(512).reshape(1, 64, 8)}
+    assert_same(model, result, {k: v.astype(np.float32) for k, v in inputs.items()})
 
 
 def test_a_constant_that_makes_the_shape_is_an_operand_that_stays() -> None:

@@ -8,14 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atcfuse.autofuse.grouping import Bounds, Load, Space, Vertex, cut, grow, narrowed, together
+from atcfuse.autofuse.grouping import Bounds, Load, Space, Split, Vertex, cut, grow, narrowed, together
 
 SHAPE = (4, 5, 6)
-SPLITS = (frozenset({0, 1, 2}), frozenset({1}), frozenset({2}), frozenset({1, 2}))
 
 
-def space(splits: frozenset[int]) -> Space:
-    return Space(SHAPE, splits, 0 in splits)
+def splits(*columns: int) -> frozenset[Split]:
+    return frozenset(map(Split, columns))
+
+
+SPLITS = (splits(0, 1, 2), splits(1), splits(2), splits(1, 2), splits(1) | {Split(1, 1)}, frozenset({Split(1, 1)}))
+
+
+def space(splits: frozenset[Split]) -> Space:
+    return Space(SHAPE, splits, Split(0) in splits)
 
 
 def random_graph(seed: int, size: int = 60) -> list[Vertex]:
@@ -29,7 +35,7 @@ def random_graph(seed: int, size: int = 60) -> list[Vertex]:
         fusible = {r for r in reads if vertices[r].space is not None and source.random() < 0.8}
         own = space(source.choice(SPLITS))
         if source.random() < 0.3:  # one value a row, which a wider group may take in
-            own = Space(narrowed(SHAPE, source.choice((1, 2))), frozenset({0, 1, 2}), source.random() < 0.8)
+            own = Space(narrowed(SHAPE, source.choice((1, 2))), splits(0, 1, 2), source.random() < 0.8)
         vertices.append(Vertex(tuple(reads), own, frozenset(fusible)))
     return vertices
 
@@ -93,7 +99,7 @@ def test_members_share_a_split_and_pieces_keep_within_bounds(seed: int) -> None:
 
 
 def test_an_edge_that_is_not_read_element_by_element_ends_a_group() -> None:
-    whole = space(frozenset({0}))
+    whole = space(splits(0))
     vertices = [
         Vertex((), whole),
         Vertex((0,), whole, frozenset({0})),
@@ -104,7 +110,7 @@ def test_an_edge_that_is_not_read_element_by_element_ends_a_group() -> None:
 
 
 def test_operands_of_one_stage_are_taken_together_or_not_at_all() -> None:
-    a, b, both = space(frozenset({1})), space(frozenset({2})), space(frozenset({1, 2}))
+    a, b, both = space(splits(1)), space(splits(2)), space(splits(1, 2))
     vertices = [Vertex((), a), Vertex((), b), Vertex((0, 1), both, frozenset({0, 1})), Vertex((2,), a, frozenset({2}))]
     assert grow(vertices) == [[0], [1], [2, 3]]
 
@@ -119,8 +125,8 @@ def test_a_chain_is_cut_into_as_few_pieces_as_hold_it(length: int) -> None:
 
 
 def test_a_reduction_and_what_follows_share_the_space_of_its_rows() -> None:
-    rows, one = Space(SHAPE, frozenset({1})), Space((4, 5, 1), frozenset({0, 1, 2}), True)
-    whole = Space(SHAPE, frozenset({0, 1, 2}), True)
+    rows, one = Space(SHAPE, splits(1)), Space((4, 5, 1), splits(0, 1, 2), True)
+    whole = Space(SHAPE, splits(0, 1, 2), True)
     vertices = [
         Vertex((), whole),
         Vertex((0,), rows, frozenset({0})),
@@ -128,6 +134,6 @@ def test_a_reduction_and_what_follows_share_the_space_of_its_rows() -> None:
         Vertex((0, 2), whole, frozenset({0, 2})),
     ]
     assert grow(vertices) == [[0, 1, 2, 3]]
-    assert together(one, whole) == Space(SHAPE, frozenset({1}))
-    assert together(Space((4, 5, 1), frozenset({0})), whole) is None
-    assert together(Space((4, 1, 1), frozenset({0}), True), rows) is None
+    assert together(one, whole) == Space(SHAPE, splits(1))
+    assert together(Space((4, 5, 1), splits(0)), whole) is None
+    assert together(Space((4, 1, 1), splits(0), True), rows) is None
