@@ -26,7 +26,7 @@ Rendered = tuple[str, str, Mapping[str, str]]
 """GE op type, kernel function, and the sources by file name."""
 
 MANIFEST = "kernel.json"
-_FORMAT = 1
+_FORMAT = 2
 _active: ContextVar[KernelCache | None] = ContextVar("atcfuse_kernel_cache", default=None)
 
 
@@ -35,20 +35,20 @@ class KernelCache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._known: dict[str, Rendered] = {}
+        self._known: dict[tuple[str, str], Rendered] = {}
         self.hits = self.misses = 0
 
     def get(self, signature: Signature, render: Callable[[], Rendered]) -> Rendered:
         """The kernel of a signature, rendered only where nobody has yet. Raises what `writing` raises."""
-        key = key_of(signature)
+        key = str(signature.spec.folder), _told(signature)
         if key not in self._known:
-            self._known[key] = self._stored(key, render)
+            self._known[key] = self._stored(signature, render)
         return self._known[key]
 
-    def _stored(self, key: str, render: Callable[[], Rendered]) -> Rendered:
+    def _stored(self, signature: Signature, render: Callable[[], Rendered]) -> Rendered:
         if self._folder is None:
             return render()
-        entry = self._folder / key
+        entry = self._folder / key_of(signature)
         found = _read(entry)
         if found is not None:
             self.hits += 1
@@ -83,16 +83,21 @@ def cached(signature: Signature, render: Callable[[], Rendered]) -> Rendered:
 
 def key_of(signature: Signature) -> str:
     """A hash over all that the kernel is rendered from."""
+    templates = _contents(signature.spec.folder.parent, (".j2", ".inc", ".yaml", ".h"))
+    program = _contents(Path(__file__).resolve().parents[1], (".py",))
+    told = json.dumps([_FORMAT, _told(signature), templates, program])
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _told(signature: Signature) -> str:
+    """Everything that a signature says."""
     told = {
-        "format": _FORMAT,
         "kernel": signature.spec.name,
-        "attributes": {name: _exact(value) for name, value in sorted(signature.attributes.items())},
-        "dtypes": dict(sorted(signature.dtypes.items())),
+        "attributes": {name: _exact(value) for name, value in signature.attributes.items()},
+        "dtypes": dict(signature.dtypes),
         "family": signature.family,
-        "templates": _contents(signature.spec.folder.parent, (".j2", ".inc", ".yaml", ".h")),
-        "program": _contents(Path(__file__).resolve().parents[1], (".py",)),
     }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return json.dumps(told, sort_keys=True)
 
 
 def _exact(value: Any) -> Any:

@@ -52,17 +52,18 @@ class Sizes:
         """The extent as a number; remembers which symbols it stood for."""
         if not isinstance(dim, Poly):
             return dim
-        if dim not in self._known:
+        known = self._known.get(dim)
+        if known is None:
             sizes = {s.name: self._size(s) for s in symbols(dim) if not s.op}
-            self._known[dim] = max(evaluate(dim, sizes), 0)
-        return self._known[dim]
+            known = self._known[dim] = max(evaluate(dim, sizes), 0)
+        return known
 
     def shape(self, scope: Scope, name: str) -> tuple[int, ...] | None:
         """The shape of a value in numbers, None where its rank is not known."""
         known = self._known_of(scope)[1]
         if name not in known:
             shape = scope.fact(name).shape
-            known[name] = None if shape is None else tuple([self.number(d) for d in shape])
+            known[name] = None if shape is None else tuple([d if type(d) is int else self.number(d) for d in shape])
         return known[name]
 
     def bytes(self, scope: Scope, name: str) -> int | None:
