@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from typing import TYPE_CHECKING
 
 from atcfuse import autofuse
 from atcfuse.decide import DEPTH, Pricer, kept_by_user
@@ -24,9 +23,6 @@ from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.select import select
 from atcfuse.sharing import with_shared_operands
-
-if TYPE_CHECKING:
-    pass
 
 MAX_ROUNDS = 4
 MAX_GROUPINGS = 16

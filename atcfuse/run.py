@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from atcfuse.decide import Pricer
 from atcfuse.device import Device
@@ -17,9 +16,6 @@ from atcfuse.options import Options
 from atcfuse.rewrite import Fusion
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.switches import Switches
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
