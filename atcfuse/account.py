@@ -22,6 +22,7 @@ from atcfuse.hints import hint_for
 from atcfuse.kernel import DOMAIN
 from atcfuse.match.values import Built
 from atcfuse.rewrite import ORIGIN_CHOICES, ORIGIN_NODES, ORIGIN_RULE
+from atcfuse.sequence import in_order, launched
 from atcfuse.switches import explain_switch
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def document(
     ]
     fusions = [_folding(f, n, model, start.sizes, kinds_of, pricer) for f, n in findings.folded] + fusions
     fusions += _earlier(model, {n for _, n in findings.fusions}, tools, pricer)
+    fusions, left_last = in_order(model, kinds_of, fusions)
     effects: dict[str, int] = {}
     for match in [*(f.match for f, _ in findings.folded), *(f.match for f, _ in findings.fusions)]:
         effects[match.rule.name] = effects.get(match.rule.name, 0) + 1
@@ -132,6 +134,7 @@ def document(
         "switches": _switches(tools),
         "files": {},
         "left": _left(model, kinds_of),
+        "left_last": left_last,
         **({"chip": _chip(tools.device)} if pricer else {}),
         **_atc(start, model, tools, pricer),
     }
@@ -139,11 +142,7 @@ def document(
 
 def _left(model: Model, kinds_of: KindsOf) -> list[dict[str, Any]]:
     """The launches that no rule took, by operator, the most frequent first."""
-    found: Counter[str] = Counter()
-    for scope in model.scopes():
-        kind = kinds_of(scope)
-        inner = {owner.index for owner, _ in scope.bodies}
-        found.update(n.op for n in scope.nodes if kind[n.index] == "launch" and n.index not in inner)
+    found = Counter(node.op for node in launched(model, kinds_of))
     ours = f"{DOMAIN}::"
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return [{"op": op, "count": times} for op, times in ordered if not op.startswith(ours)]
@@ -380,14 +379,16 @@ def _kept(entry: Kept) -> dict[str, Any]:
 
 
 def _rules(tools: Toolbox, findings: Findings, effects: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        rule.name: {
-            "switch": "off" if tools.why_off(rule) else "on",
-            "match_times": findings.matched.get(rule.name, 0),
-            "effect_times": effects.get(rule.name, 0),
-        }
-        for rule in tools.book.rules
-    }
+    """Every rule with what it did; those that play a part in this report explain themselves."""
+    kept = {entry.rule.name for entry in findings.kept}
+    found = {}
+    for rule in tools.book.rules:
+        times, made = findings.matched.get(rule.name, 0), effects.get(rule.name, 0)
+        entry = {"switch": "off" if tools.why_off(rule) else "on", "match_times": times, "effect_times": made}
+        if times or made or rule.name in kept:
+            entry |= {"summary": rule.summary, "why": rule.why, "limits": rule.limits}
+        found[rule.name] = entry
+    return found
 
 
 def _plugins(model: Model) -> list[dict[str, Any]]:

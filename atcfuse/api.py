@@ -228,7 +228,8 @@ def _optimize_file(
     found = compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path))
     project = project_of(found.model, path, tools)
     folder = (kernels_folder(out) if shared is None else shared.folder) if project.files else None
-    names = {"model": out.name, "report": reports[0].name, "kernels": folder.name if folder else None}
+    page = next((report.name for report in reports if report.suffix == ".html"), None)
+    names = {"model": out.name, "report": reports[0].name, "kernels": folder.name if folder else None, "page": page}
     document = {**found.report, "files": names}
     document["diagnostics"] = [*document["diagnostics"], *(d.as_dict() for d in project.diagnostics)]
     diagnostics = found.diagnostics + project.diagnostics
@@ -294,7 +295,8 @@ def _only_reports(
 
     `stale` names what an earlier run left where this one would have written.
     """
-    document["files"] = {**dict.fromkeys(document["files"]), "report": reports[0].name}
+    shown = {key: document["files"][key] for key in ("report", "page")}
+    document["files"] = {**dict.fromkeys(document["files"]), **shown}
     said = info(
         "ATF144",
         f"no model was written; the report is in {reports[0].name}",

@@ -104,6 +104,7 @@ class Row:
     """A line of the headline table: a figure before and after as text, and the change.
 
     Where `after_atc` is told, `after` is what runs in the end, after atcfuse and ATC, and the change is against it.
+    `figure` is the key of the figure in the summary, without its side.
     """
 
     label: str
@@ -111,6 +112,7 @@ class Row:
     after: str
     change: str = ""
     after_atc: str = ""
+    figure: str = ""
 
 
 def fused_shape(fusion: Entry) -> str:
@@ -128,17 +130,21 @@ def fusion_groups(fusions: Iterable[Entry]) -> list[FusionGroup]:
 
 
 def rule_groups(report: Report) -> list[RuleGroup]:
-    """Every rule of the report: those that fused in the order of the model, then the others by name."""
+    """Every rule of the report: those that fused, with most launches saved first, then the others by name."""
     by_rule: dict[str, list[Entry]] = {}
     for fusion in report["fusions"]:
         by_rule.setdefault(fusion["rule"], []).append(fusion)
     idle = sorted(set(report["rules"]) - set(by_rule))
     found = []
-    for rule in [*by_rule, *idle]:
+    for rule in [*sorted(by_rule, key=lambda rule: -_launches_saved(by_rule[rule])), *idle]:
         entry = report["rules"].get(rule, {})
         groups = tuple(fusion_groups(by_rule.get(rule, ())))
         found.append(RuleGroup(rule, entry.get("switch", "on"), entry.get("match_times"), groups))
     return found
+
+
+def _launches_saved(fusions: Iterable[Entry]) -> int:
+    return sum(fusion["launches_saved"] or 0 for fusion in fusions)
 
 
 def idle_rules(rules: Iterable[RuleGroup]) -> list[str]:
@@ -309,10 +315,9 @@ def _bracketed(ratio: str) -> str:
 def _time_row(summary: Entry) -> Row:
     before, after, atc = (summary.get(f"time_us_{side}") for side in ("before", "after", "after_atc"))
     if atc is None:
-        return Row(say("time"), microseconds(before), microseconds(after))
-    return Row(
-        say("time"), microseconds(before), microseconds(summary.get("time_us_after_both")), "", microseconds(atc)
-    )
+        return Row(say("time"), microseconds(before), microseconds(after), figure="time_us")
+    both = summary.get("time_us_after_both")
+    return Row(say("time"), microseconds(before), microseconds(both), "", microseconds(atc), "time_us")
 
 
 def _step(before: Figure, after: Figure, shown: Callable[[Figure], str]) -> str:
@@ -329,5 +334,5 @@ def _row(summary: Entry, label: str, key: str, shown: Callable[[Figure], str]) -
     before, after = summary.get(f"{key}_before"), summary.get(f"{key}_after")
     atc, both = summary.get(f"{key}_after_atc"), summary.get(f"{key}_after_both")
     if atc is None:
-        return Row(label, shown(before), shown(after), percent(before, after))
-    return Row(label, shown(before), shown(both), percent(atc, both), shown(atc))
+        return Row(label, shown(before), shown(after), percent(before, after), figure=key)
+    return Row(label, shown(before), shown(both), percent(atc, both), shown(atc), key)

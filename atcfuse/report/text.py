@@ -222,5 +222,6 @@ def _files(page: Page, report: Report) -> None:
     if not written:
         return
     page.section(say("Files"))
+    known = {"kernels": say("kernels"), "model": say("model"), "page": say("page"), "report": say("report")}
     for name in sorted(written):
-        page.bullet(say("{}: {}", say(name), written[name]))
+        page.bullet(say("{}: {}", known.get(name, name), written[name]))

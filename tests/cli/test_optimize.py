@@ -42,6 +42,7 @@ def test_writes_the_model_and_its_reports_beside_the_input(atcfuse, bert):
         "model": "bert.fused.onnx",
         "report": "bert.fused.report.json",
         "kernels": "bert.fused.kernels",
+        "page": "bert.fused.report.html",
     }
     assert [f["op"] for f in report["fusions"]].count("FusedAttention") == 2
     assert "launches 113 → " in outcome.out
@@ -95,7 +96,7 @@ def test_a_report_file_is_the_only_report(atcfuse, bert):
 def test_dry_run_reports_and_writes_nothing(atcfuse, bert):
     outcome = atcfuse("optimize", bert, "--dry-run", "--format", "json")
     assert outcome.code == 0
-    assert json.loads(outcome.out)["files"] == {"model": None, "report": None, "kernels": None}
+    assert json.loads(outcome.out)["files"] == dict.fromkeys(("model", "report", "kernels", "page"))
     assert set(files(bert.parent)) == {"bert.onnx"}
 
 

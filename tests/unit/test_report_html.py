@@ -100,6 +100,43 @@ def test_the_page_of_a_large_model_opens_in_less_than_a_second(page_of_32_layers
     assert min(_dump(page_of_32_layers, tmp_path, script)[0] for _ in range(3)) < 1000
 
 
+def test_layers_fold_whatever_stands_before_the_first() -> None:
+    """The embeddings come before the first layer, and something other between the layers than within them."""
+    document = deep(12)
+    for i, fusion in enumerate(document["fusions"]):
+        fusion["left_before"] = {"Gather": 3} if i == 0 else {"MatMul": 2} if i % 2 else {"Add": 1}
+        fusion["launches_saved_after_atc"] = 4 if i == 0 else 5
+    (block,) = strip(document["fusions"])
+    assert (block.times, block.between) == (12, {"Add": 1})
+    page = to_html({**document, "left_last": {"Softmax": 1}})
+    left = re.findall(r'class="left"><span>(.*?)</span>', page)
+    assert left == ["Gather ×3", "Add", "MatMul ×2", "Softmax"]
+
+
+def test_layers_with_something_else_between_them_do_not_fold() -> None:
+    document = deep(3)
+    for fusion, left in zip(document["fusions"], ({}, {}, {"Add": 1}, {}, {"Mul": 1}, {}), strict=True):
+        fusion["left_before"] = left
+    assert [block.times for block in strip(document["fusions"])] == [2, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=40))
+def test_what_is_left_is_shown_where_it_stands(kinds: list[tuple[int, int]]) -> None:
+    """Unfolded, the strip is the model again: no launch that was left is lost or shown twice."""
+    pair = report()["fusions"]
+    fusions = [
+        {**pair[0], "op": f"Fused{kind}", "name": f"n{i}", "left_before": {"Add": left} if left else {}}
+        for i, (kind, left) in enumerate(kinds)
+    ]
+    unfolded: list[Any] = []
+    for block in strip(fusions):
+        for run in range(block.times):
+            for i, fusion in enumerate(block.fusions):
+                left = block.between if run and i == 0 else fusion["left_before"]
+                unfolded += [sum(left.values()), fusion["op"]]
+    assert unfolded == [part for kind, left in kinds for part in (left, f"Fused{kind}")]
+
+
 @given(st.lists(st.integers(0, 2), max_size=40))
 def test_a_strip_shows_every_fusion_once_and_in_order(kinds: list[int]) -> None:
     pair = report()["fusions"]
@@ -137,6 +174,29 @@ def test_rules_of_kernels_lead_to_what_they_did() -> None:
     targets = set(re.findall(r'href="#([^"]+)"', page))
     assert targets
     assert targets <= set(re.findall(r' id="([^"]+)"', page))
+
+
+def test_rules_and_codes_explain_themselves_in_the_page() -> None:
+    found = atcfuse.optimize(ROOT / "sample_models" / "bert_ts17_fp32_dynamic.onnx").report
+    page = to_html(found)
+    targets = set(re.findall(r'href="#([^"]+)"', page))
+    assert {"rule-attention", "code-ATF301"} <= targets <= set(re.findall(r' id="([^"]+)"', page))
+    assert "an inner value is used outside" in page
+    assert found["rules"]["attention"]["why"][:40] in page
+    assert "summary" not in found["rules"]["rms_norm"]
+    assert "内部的值在外部被使用" in to_html(found, "zh")
+
+
+def test_what_costs_time_is_marked() -> None:
+    document = report()
+    for fusion in document["fusions"]:
+        fusion |= {
+            "launches_saved_after_atc": 1,
+            "ddr_bytes_saved_after_atc": 0,
+            "time_us_saved_after_atc": [-3.0, -1.0],
+        }
+    assert 'class="n loss"' in to_html(document)
+    assert 'class="n loss"' not in to_html(report())
 
 
 def _dump(page: str, tmp_path: Path, script: str, *flags: str) -> tuple[Any, str]:

@@ -6,22 +6,29 @@
   const items = [...document.querySelectorAll(".item")];
   const folds = [...document.querySelectorAll("details")];
 
+  // Names that are too many to show are searched all the same.
+  const textOf = (element) => {
+    const more = [element, ...element.querySelectorAll("[data-names]")].map((e) => e.dataset.names ?? "");
+    return [element.textContent, ...more].join(" ").toLowerCase();
+  };
+
   // What is found inside a fold shows: the innermost folds that hold all words open, and with them those around.
   const reveal = (item, words) => {
     const all = [item, ...item.querySelectorAll("details")].filter((fold) => fold instanceof HTMLDetailsElement);
-    for (const fold of all) fold.open = words.every((word) => fold.textContent.toLowerCase().includes(word));
+    for (const fold of all) fold.open = words.every((word) => textOf(fold).includes(word));
   };
 
   const filter = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const item of items) {
-      const text = item.textContent.toLowerCase();
+      const text = textOf(item);
       const hit = words.every((word) => text.includes(word));
       item.classList.toggle("hidden", !hit);
       if (hit && words.length) reveal(item, words);
       shown += hit ? 1 : 0;
     }
+    for (const fold of folds) if (words.length && fold.querySelector(".item:not(.hidden)")) fold.open = true;
     found.textContent = words.length ? found.dataset.found.replace("#", shown) : "";
   };
   search.addEventListener("input", filter);
@@ -32,9 +39,35 @@
     unfold.textContent = yes ? unfold.dataset.close : openAll;
   };
   unfold.addEventListener("click", () => open(unfold.textContent === openAll));
-  addEventListener("beforeprint", () => open(true));
+
+  // Paper shows the layers and figures of an overview; a kernel in full where it is open.
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll(".layer:not([open]), .figures:not([open])")];
+    for (const fold of opened) fold.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const fold of opened) fold.open = false;
+  });
+
+  // A link to a rule or a code opens its page.
+  const follow = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!(target instanceof HTMLDetailsElement)) return;
+    for (let fold = target; fold; fold = fold.parentElement?.closest("details")) fold.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", follow);
+  follow();
+
+  const step = (by) => {
+    const seen = [...document.querySelectorAll("summary")].filter((summary) => summary.getClientRects().length);
+    const at = seen.indexOf(document.activeElement);
+    seen[at < 0 ? (by > 0 ? 0 : seen.length - 1) : (at + by + seen.length) % seen.length]?.focus();
+  };
 
   addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = event.target instanceof HTMLInputElement;
     if (event.key === "/" && !typing) {
       event.preventDefault();
@@ -43,6 +76,8 @@
       search.value = "";
       filter();
       search.blur();
+    } else if (!typing && (event.key === "j" || event.key === "k")) {
+      step(event.key === "j" ? 1 : -1);
     }
   });
 
