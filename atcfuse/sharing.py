@@ -28,7 +28,8 @@ def with_shared_operands(chosen: Sequence[Fusion]) -> list[Fusion]:
         begin = min(scope.positions[i] for i in fusion.match.members)
         inputs = tuple(firsts[id(scope)].of(value, begin) for value in fusion.inputs)
         found.append(fusion if inputs == fusion.inputs else dataclasses.replace(fusion, inputs=inputs))
-    return list(chosen) if close_a_cycle(found) else found
+    changed = any(new is not old for new, old in zip(found, chosen, strict=True))
+    return list(chosen) if changed and close_a_cycle(found) else found
 
 
 class _Firsts:

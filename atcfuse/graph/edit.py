@@ -138,9 +138,9 @@ def _dead(scope: Scope, removed: set[int], made: Sequence[NewNode]) -> set[int]:
     """Nodes that nobody reads any more because their readers were removed."""
     read = {i for n in made for i in n.inputs if isinstance(i, str)}
     dead: set[int] = set()
-    pending = sorted(removed)
+    pending = list(removed)
     while pending:
-        for name in sorted(_reads(scope, scope.nodes[pending.pop()])):
+        for name in _reads(scope, scope.nodes[pending.pop()]):
             node = scope.producers.get(name)
             if node is None or node.index in removed or node.index in dead:
                 continue

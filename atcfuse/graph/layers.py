@@ -196,14 +196,17 @@ class _Uses:
 
     def alike(self, position: int) -> bool:
         """Whether a node reads what the one a period before reads, and is read as that one is."""
-        scope = self._scope
-        here, there = (scope.nodes[scope.order[p]] for p in (position, position - self._period))
-        return (
-            len(here.inputs) == len(there.inputs)
-            and len(here.outputs) == len(there.outputs)
-            and all(self._same_operand(a, b, position) for a, b in zip(here.inputs, there.inputs, strict=True))
-            and all(self._same_result(a, b, position) for a, b in zip(here.outputs, there.outputs, strict=True))
-        )
+        nodes, order = self._scope.nodes, self._scope.order
+        here, there = nodes[order[position]], nodes[order[position - self._period]]
+        if len(here.inputs) != len(there.inputs) or len(here.outputs) != len(there.outputs):
+            return False
+        for name, before in zip(here.inputs, there.inputs, strict=True):
+            if not self._same_operand(name, before, position):
+                return False
+        for name, before in zip(here.outputs, there.outputs, strict=True):
+            if not self._same_result(name, before, position):
+                return False
+        return True
 
     def _is_shared(self, name: str) -> bool:
         known = self._shared.get(name)
