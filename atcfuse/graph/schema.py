@@ -17,6 +17,7 @@ MEANINGLESS = {
     "Reshape": frozenset({"allowzero"}),
     "LayerNormalization": frozenset({"stash_type"}),
     "RMSNormalization": frozenset({"stash_type"}),
+    "SimplifiedLayerNormalization": frozenset({"stash_type"}),
     "Cast": frozenset({"saturate", "round_mode"}),
     "ReduceMean": frozenset({"noop_with_empty_axes"}),
     "Dropout": frozenset({"seed"}),
@@ -37,17 +38,18 @@ class Signature:
 
 
 _FOREIGN = {
+    "SimplifiedLayerNormalization": Signature(("X", "scale"), {"axis": -1, "epsilon": 1e-5}),
     "com.microsoft::FusedMatMul": Signature(
         ("A", "B"), {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0}
     ),
 }
-"""Signatures of operators of other domains that rules mention."""
+"""Signatures of onnxruntime's operators that rules mention; one of them it puts into ONNX's own domain."""
 
 
 @lru_cache(maxsize=1024)
 def signature(op: str, opset: int) -> Signature | None:
     """The signature of an operator at an opset, None for operators that are not known there."""
-    if "::" in op:
+    if "::" in op or op in _FOREIGN:
         return _FOREIGN.get(op)
     try:
         schema = onnx.defs.get_schema(op, opset, "")
