@@ -23,7 +23,7 @@ from atcfuse.keep_nodes import parse_keep_nodes
 from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
 from atcfuse.match.find import Lookup, RuleFinder
-from atcfuse.options import Options
+from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
 from atcfuse.report.bounds import bounded
 from atcfuse.resources import data_folder
@@ -59,7 +59,8 @@ def toolbox(options: Options) -> Toolbox:
     """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
     kernels = load_kernels(data_folder("kernels"))
     book = autofuse.with_autofuse(load_rules([data_folder("rules"), *options.rules], kernels))
-    options = replace(options, forced=book.canonical(options.forced), disabled=book.canonical(options.disabled))
+    forced = {rule.name for rule in book.rules} if EVERY_RULE in options.forced else options.forced
+    options = replace(options, forced=book.canonical(forced), disabled=book.canonical(options.disabled))
     _check_names(options, [r.name for r in book.rules])
     own = {r.switch: r.switch_kind for r in book.rules}
     switches = read_switches(options.switch_file, own) if options.switch_file else NO_SWITCHES

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from atcfuse.report.merged import Entry, Outcome
 
 
-@click.command("optimize", short_help="Fuse a model and write it with its report.")
+class _Optimize(click.Command):
+    """`--force` without a rule may stand right before a model: what ends as models do is no rule."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        following = zip(args, [*args[1:], ""], strict=False)
+        told = [f"{a}=all" if a == "--force" and b.endswith(".onnx") else a for a, b in following]
+        return super().parse_args(ctx, told)
+
+
+@click.command("optimize", cls=_Optimize, short_help="Fuse a model and write it with its report.")
 @click.argument("models", type=console.FILE, nargs=-1, required=True, metavar="MODEL...")
 @click.option("-o", "--output", type=console.FILE, help="The optimized model.  [default: MODEL.fused.onnx]")
 @click.option("--fusion-switch-file", "switch_file", type=console.FILE, help="The file that ATC gets too.")
@@ -45,9 +54,11 @@ if TYPE_CHECKING:
     "--force",
     "forced",
     multiple=True,
-    metavar="RULE",
+    is_flag=False,
+    flag_value="all",  # options.EVERY_RULE
+    metavar="[RULE]",
     shell_complete=among(rules),
-    help="A rule whose fusions need not pay.",
+    help="A rule whose fusions need not pay; without RULE that is every one.",
 )
 @click.option("--keep-nodes", multiple=True, metavar="GLOB|FILE", help="Nodes to leave alone.")
 @click.option("--verify", is_flag=True, help="Run both models and write nothing if they differ.")

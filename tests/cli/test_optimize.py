@@ -247,6 +247,13 @@ def test_savings_bound_forced_rules_and_kept_nodes_through_options(atcfuse, bert
     assert report_of(atcfuse, bert, "--min-saving", "1e6")["fusions"] == []
     forced = report_of(atcfuse, bert, "--min-saving", "1e6", "--force", "attention")
     assert {f["op"] for f in forced["fusions"]} == {"FusedAttention"}
+    without = report_of(atcfuse, bert, "--keep-nodes", "none*", "--min-saving", "1e6", "--force")
+    assert (
+        without["fusions"]
+        == json.loads(atcfuse("optimize", "--dry-run", "--format", "json", "--force", bert).out)["fusions"]
+    )
+    assert without == report_of(atcfuse, bert, "--force", "--keep-nodes", "none*", "--min-saving", "1e6")
+    assert len({f["rule"] for f in without["fusions"]}) > 3
     kept = report_of(atcfuse, bert, "--keep-nodes", "*/attention/self/Softmax")
     assert {k["code"] for k in kept["kept"] if k["rule"] == "attention"} == {"ATF325"}
     file = tmp_path / "keep.ini"
