@@ -30,8 +30,8 @@ class Options:
     `soc` is a chip's name or a SoC file. With `kernels` a subgraph is only fused where a kernel can be generated for
     it under `precision_mode`, and where that pays: by `min_saving_us` or more, within `occupancy` of L1 and UB (None
     takes the SoC file's figures), with attention tiles of a `tile_level`, with the operators `keep_fp32` computed in
-    float32; rules in `forced` need not pay (`EVERY_RULE` for all). `keep_nodes` are names, patterns of names and files, see
-    `keep_nodes.parse_keep_nodes`. `kernel_cache` is a folder in which rendered kernels are kept for later runs.
+    float32; rules in `forced` need not pay (`EVERY_RULE` for all). `keep_nodes` are names, patterns of names and files,
+    see `keep_nodes.parse_keep_nodes`. `kernel_cache` is a folder in which rendered kernels are kept for later runs.
     """
 
     switch_file: Path | None = None
