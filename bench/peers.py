@@ -21,6 +21,8 @@ import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from run import installed
+
 HERE = Path(__file__).resolve().parent
 PEERS_VENV = HERE.parent / ".venv-peers"
 PACKAGES = ("onnxruntime", "onnxscript", "onnxslim", "onnxoptimizer", "onnx-graphsurgeon", "sympy", "onnx-ir")
@@ -104,7 +106,7 @@ def timed(command: Sequence[str], limit: float) -> tuple[float | None, str]:
     """Seconds of a command, None where it was stopped or failed, and the last line of what it said then."""
     start = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, env=installed())
     except subprocess.TimeoutExpired:
         return None, f"more than {limit:.0f} s"
     took = time.perf_counter() - start
