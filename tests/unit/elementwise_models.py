@@ -32,6 +32,8 @@ UNARY = (
     "Floor",
     "Round",
     "Sign",
+    "Sin",
+    "Cos",
 )
 REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSum")
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -79,7 +81,9 @@ class Program:
         if pick < 0.35:
             pair = [self.number(), self.operand()]
             self.source.shuffle(pair)
-            self.numbers.append(self.emit(self.source.choice(["Add", "Sub", "Mul", "Div", "Min", "Max"]), *pair))
+            # ONNX's interpreter begins a Sum with +0, which -0 and -0 do not make.
+            sums = ["Sum"] if self.dtype == FLOAT else []
+            self.numbers.append(self.emit(self.source.choice(["Add", "Sub", "Mul", "Div", "Min", "Max", *sums]), *pair))
         elif pick < 0.6:
             self.numbers.append(self.emit(self.source.choice(UNARY), self.number()))
         elif pick < 0.7:

@@ -423,7 +423,7 @@ def test_310p_reads_no_integers() -> None:
 
 
 def test_functions_and_their_defaults() -> None:
-    lines = ["Selu", "Celu", "ThresholdedRelu", "Softsign", "Floor", "Sign", "Round", "Ceil"]
+    lines = ["Selu", "Celu", "ThresholdedRelu", "Softsign", "Floor", "Sign", "Round", "Ceil", "Sin", "Cos"]
     body = "".join(f"a{i} = {op}(x{i})\n  x{i + 1} = Add(x, a{i})\n  " for i, op in enumerate(lines))
     head = f"functions (float[4,8] x, float[8] slope) => (float[4,8] y, float[4,8] x{len(lines)})"
     model = parsed(f"{head} {{\n  x0 = Neg(x)\n  {body} y = PRelu(x2, slope)\n}}")
