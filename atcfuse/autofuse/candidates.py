@@ -106,6 +106,18 @@ class Reader:
         types = {a: self._scope.fact(a).dtype for a in arguments if isinstance(a, str)}
         return Candidate(node, op, tuple(arguments), fact.dtype, fact.shape, space, types)
 
+    def squeezed(self, node: Node) -> int:
+        """How many last axes a reduction drops that would be a step if it kept them as 1; 0 for any other node."""
+        if node.op not in REDUCTIONS or node.attributes.get("keepdims", 1) != 0 or len(node.outputs) != 1:
+            return 0
+        fact, made = self._scope.fact(node.input(0)), self._scope.fact(node.outputs[0])
+        if fact.shape is None or len(fact.shape) > MOST_AXES or fact.dtype not in self._types & FLOATS:
+            return 0
+        count = self._columns_reduced(node, len(fact.shape))
+        if not count or count == len(fact.shape) or self._unreduced(node, fact.shape[-count:]) is not None:
+            return 0
+        return count if made.shape == fact.shape[:-count] and made.dtype == fact.dtype else 0
+
     def number(self, value: str) -> float | None:
         """The one number of a constant value, None where it has none."""
         found = self._scope.fact(value).splat

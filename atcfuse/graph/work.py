@@ -25,8 +25,8 @@ VECTOR_PASSES: Mapping[str, int] = {
     "Cos": 34,
     **dict.fromkeys(("CumSum", "TopK"), 8),
 }
-"""Vector instructions an element passes through, where it is not one. Erf, Sin and Cos: as in the toolkit's own implementation, the
-others counted from their definitions; an estimate for the toolkit's kernels."""
+"""Vector instructions an element passes through, where it is not one. Erf, Sin and Cos: as in the toolkit's own
+implementation, the others counted from their definitions; an estimate for the toolkit's kernels."""
 
 MOVES = frozenset(
     {"Transpose", "Concat", "Split", "Slice", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "Pad"}

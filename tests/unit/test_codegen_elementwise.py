@@ -321,7 +321,9 @@ def angles(dtype: int) -> Expression:
         Step("Sin", (Operand("t", 0),), dtype),
         Step("Mul", (Operand("t", 2), 0.5), dtype),
     )
-    return Expression(1, (Input(dtype, COLUMN), Input(dtype, ROW), Input(dtype, FULL)), (*steps, used(dtype)), (1, 3, 4))
+    return Expression(
+        1, (Input(dtype, COLUMN), Input(dtype, ROW), Input(dtype, FULL)), (*steps, used(dtype)), (1, 3, 4)
+    )
 
 
 def used(dtype: int) -> Step:
