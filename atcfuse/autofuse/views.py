@@ -2,8 +2,8 @@
 
 A view (Reshape, Squeeze, Unsqueeze, Flatten) keeps the order of elements. An element-wise operator behind it computes
 the same in front of it where its other operands are one element, are broadcast along last axes that the view leaves
-alone, or come through a view from the same shape. A reduction that drops its axes is one that keeps them as 1, and a Squeeze.
-All of this is said in standard operators, before anything is grouped.
+alone, or come through a view from the same shape. A reduction that drops its axes is one that keeps them as 1, and a
+Squeeze. All of this is said in standard operators, before anything is grouped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from atcfuse.autofuse.candidates import Reader
 from atcfuse.autofuse.fusions import Limits, steps_of
 from atcfuse.autofuse.grouping import Shape
-from atcfuse.elementwise import OPERATORS
+from atcfuse.elementwise import OPERATORS, REDUCTIONS
 from atcfuse.graph.edit import Names, NewNode, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.schema import signature
@@ -93,9 +93,14 @@ class _Scope:
                 self._step(node)
             elif kinds[index] == "launch" and not self.keep.reason(node.name, node.op):
                 self._reduction(node, reader, makers)
-        for value in [v for v, e in self.edits.items() if e.node.op.startswith("Reduce")]:
-            edit = self.edits[value]
-            if value not in self.read and edit.node.input(0) not in makers | set(self.edits):
+        for value, edit in list(self.edits.items()):
+            source = edit.node.input(0)
+            if (
+                edit.node.op in REDUCTIONS
+                and value not in self.read
+                and source not in makers
+                and source not in self.edits
+            ):
                 del self.edits[value]  # nothing on either side that it could be grouped with
 
     def _view(self, node: Node, makers: set[str]) -> None:
