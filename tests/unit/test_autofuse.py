@@ -303,7 +303,8 @@ def test_what_turns_rules_off_turns_the_grouping_off(changes: dict[str, object],
     result = optimized(parsed(CHAIN), tools(**changes))
     assert not result.report["fusions"]
     assert [(k["rule"], k["code"]) for k in result.report["kept"]] == [("elementwise", code)]
-    assert result.report["rules"]["elementwise"] == {"switch": "off", "match_times": 1, "effect_times": 0}
+    told = result.report["rules"]["elementwise"]
+    assert (told["switch"], told["match_times"], told["effect_times"]) == ("off", 1, 0)
 
 
 def test_a_node_left_alone_is_no_step() -> None:
