@@ -36,6 +36,7 @@ from atcfuse.rounds import (
     one_round,
     unfolded,
     ungrouped,
+    views_between,
 )
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.switches import NO_SWITCHES, read_switches
@@ -195,7 +196,26 @@ def _by_rules(model: Model, finders: list[RuleFinder], tools: Toolbox, lookup: L
 
 
 def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
-    """Groups what the rules left."""
+    """Groups what the rules left; views between element-wise operators are moved where that makes a group."""
+    moves, done = views_between(model, tools, findings), len(findings.fusions)
+    if moves is None:
+        return _all_groups(model, tools, lookup, findings)
+    snapshot, by_rules = Snapshot.of(model), findings.kept
+    moves.carry_out(model)
+    model = _indexed(model)
+    _finders(model, tools, lookup, findings.pricer)
+    model = _all_groups(model, tools, lookup, findings)
+    if len(findings.fusions) > done:
+        return model
+    snapshot.restore(model.proto)
+    model = Model(model.proto, model.path)
+    infer(model)
+    findings.kept = by_rules
+    _finders(model, tools, lookup, findings.pricer)
+    return _all_groups(model, tools, lookup, findings)
+
+
+def _all_groups(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
     by_rules = findings.kept
     for _ in range(MAX_GROUPINGS):
         findings.kept = list(by_rules)

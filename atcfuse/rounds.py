@@ -135,15 +135,34 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     return carry_out(model, selection.chosen, findings)
 
 
+def views_between(model: Model, tools: Toolbox, findings: Findings) -> autofuse.Moves | None:
+    """Views between element-wise operators that may be moved behind them, where groups are made at all."""
+    if not _groups(model, tools) or tools.why_off(autofuse.RULE) is not None:
+        return None
+    kinds_of = findings.pricer.kinds_of if findings.pricer else Remembered()
+    return autofuse.find_moves(model, _limits(tools), kinds_of, tools.keep)
+
+
+def _groups(model: Model, tools: Toolbox) -> bool:
+    """Whether element-wise operators of such a model are grouped."""
+    rule = tools.book.rule(autofuse.RULE.name)
+    return rule is autofuse.RULE and rule.opset[0] <= model.opset <= rule.opset[1]
+
+
+def _limits(tools: Toolbox) -> autofuse.Limits:
+    device = tools.device
+    room = platform(device, planned_share(device, tools.options)).ub
+    return autofuse.Limits.of(device.family, device.icache // device.vector_call_bytes, room)
+
+
 def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
     """Groups the element-wise operators that no rule took; False where no group is worth a kernel."""
-    rule, opset = tools.book.rule(autofuse.RULE.name), model.opset
-    if rule is not autofuse.RULE or not rule.opset[0] <= opset <= rule.opset[1]:
+    if not _groups(model, tools):
         return False
+    rule = autofuse.RULE
     pricer, device, off = findings.pricer, tools.device, tools.why_off(rule)
     kinds_of = pricer.kinds_of if pricer else Remembered()
-    room = platform(device, planned_share(device, tools.options)).ub
-    limits = autofuse.Limits.of(device.family, device.icache // device.vector_call_bytes, room)
+    limits = _limits(tools)
     ready: list[Fusion] = []
     for scope in model.scopes():
         found = autofuse.search(scope, tools.kernels[rule.kernel], limits, kinds_of, tools.keep)

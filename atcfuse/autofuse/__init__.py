@@ -3,5 +3,6 @@
 from atcfuse.autofuse.candidates import NAMES
 from atcfuse.autofuse.fusions import Limits, find_fusions, kept_by_user, search
 from atcfuse.autofuse.rule import RULE, with_autofuse
+from atcfuse.autofuse.views import Moves, find_moves
 
-__all__ = ["NAMES", "RULE", "Limits", "find_fusions", "kept_by_user", "search", "with_autofuse"]
+__all__ = ["NAMES", "RULE", "Limits", "Moves", "find_fusions", "find_moves", "kept_by_user", "search", "with_autofuse"]

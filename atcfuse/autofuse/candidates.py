@@ -38,7 +38,7 @@ _DEFAULTS = {
     "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
     "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
 }
-_EXPONENTS = (0.5, 1.0, 2.0, 3.0)
+_EXPONENTS = (0.5, 1.0, 2.0, 3.0, -0.5, -1.0, -2.0)
 _HIGHEST = {FLOAT: 3.4028234663852886e38, FLOAT16: 65504.0, BFLOAT16: 3.3895313892515355e38}
 """The largest finite numbers: where Clip has no bound, that of the type holds, so that infinities become finite."""
 
@@ -105,6 +105,18 @@ class Reader:
             return None
         types = {a: self._scope.fact(a).dtype for a in arguments if isinstance(a, str)}
         return Candidate(node, op, tuple(arguments), fact.dtype, fact.shape, space, types)
+
+    def squeezed(self, node: Node) -> int:
+        """How many last axes a reduction drops that would be a step if it kept them as 1; 0 for any other node."""
+        if node.op not in REDUCTIONS or node.attributes.get("keepdims", 1) != 0 or len(node.outputs) != 1:
+            return 0
+        fact, made = self._scope.fact(node.input(0)), self._scope.fact(node.outputs[0])
+        if fact.shape is None or len(fact.shape) > MOST_AXES or fact.dtype not in self._types & FLOATS:
+            return 0
+        count = self._columns_reduced(node, len(fact.shape))
+        if not count or count == len(fact.shape) or self._unreduced(node, fact.shape[-count:]) is not None:
+            return 0
+        return count if made.shape == fact.shape[:-count] and made.dtype == fact.dtype else 0
 
     def number(self, value: str) -> float | None:
         """The one number of a constant value, None where it has none."""
@@ -269,6 +281,10 @@ def _gelu(reader: Reader, node: Node) -> _Read | None:
     return (op, [reader.argument(node.input(0))]) if op else None
 
 
+def _sum(reader: Reader, node: Node) -> _Read | None:
+    return "Add", [reader.argument(i) for i in node.inputs]
+
+
 def _of_rows(reader: Reader, node: Node) -> _Read | None:
     return node.op, [reader.argument(node.input(0))]
 
@@ -279,9 +295,10 @@ _BY_ATTRIBUTE = {
     "Pow": _pow,
     "Clip": _clip,
     "Gelu": _gelu,
+    "Sum": _sum,
 }
 _READERS: Mapping[str, Callable[[Reader, Node], _Read | None]] = {
-    op: _BY_ATTRIBUTE.get(op, _plain) for op in OPERATORS if op != "GeluTanh"
+    op: _BY_ATTRIBUTE.get(op, _plain) for op in (*OPERATORS, "Sum") if op != "GeluTanh"
 }
 NAMES = frozenset(_READERS)
 """The ONNX operators that can be steps."""

@@ -114,23 +114,38 @@ def search(scope: Scope, spec: KernelSpec, limits: Limits, kinds_of: KindsOf, ke
     return Found(fusions, left_out)
 
 
+def steps_of(
+    scope: Scope, limits: Limits, kinds_of: KindsOf, keep: KeepNodes = NO_NODES
+) -> tuple[Reader, dict[int, Candidate]]:
+    """The nodes of a scope that can be steps by their positions in the topological order, and who read them."""
+    kinds = kinds_of(scope)
+    longest = limits.longest if scope.model.opset >= _NEGATIVE_AXES_SINCE else 0
+    reader = Reader(scope, limits.types, limits.whole_blocks, longest)
+    steps: dict[int, Candidate] = {}
+    for position, index in enumerate(scope.order):
+        node = scope.nodes[index]
+        if node.op not in NAMES or kinds[index] != "launch" or _left_out(scope, node, keep):
+            continue
+        found = reader.candidate(node)
+        if found is not None:
+            steps[position] = found
+    return reader, steps
+
+
+def _left_out(scope: Scope, node: Node, keep: KeepNodes) -> bool:
+    """No-ops are looked through, dead nodes stay dead, and the user's word counts."""
+    made = node.outputs[0]
+    dead = not scope.readers(made) and not scope.is_output(made)
+    return dead or made in scope.alias or bool(keep.reason(node.name, node.op))
+
+
 class _Grouping:
     """One scope. Positions are those of the topological order."""
 
     def __init__(self, scope: Scope, spec: KernelSpec, limits: Limits, kinds_of: KindsOf, keep: KeepNodes) -> None:
         self.scope, self.spec, self.limits = scope, spec, limits
         self._too_long: list[LeftOut] = []
-        kinds = kinds_of(scope)
-        longest = limits.longest if scope.model.opset >= _NEGATIVE_AXES_SINCE else 0
-        self._reader = Reader(scope, limits.types, limits.whole_blocks, longest)
-        self.steps: dict[int, Candidate] = {}
-        for position, index in enumerate(scope.order):
-            node = scope.nodes[index]
-            if node.op not in NAMES or kinds[index] != "launch" or self._left_out(node, keep):
-                continue
-            found = self._reader.candidate(node)
-            if found is not None:
-                self.steps[position] = found
+        self._reader, self.steps = steps_of(scope, limits, kinds_of, keep)
         self._remote = self._remote_readers()
 
     def _remote_readers(self) -> dict[str, list[Node]]:
@@ -142,12 +157,6 @@ class _Grouping:
                 steps = [r for r in scope.consumers.get(name, ()) if scope.positions[r.index] in self.steps]
                 found.setdefault(origin, []).extend(steps)
         return found
-
-    def _left_out(self, node: Node, keep: KeepNodes) -> bool:
-        """No-ops are looked through, dead nodes stay dead, and the user's word counts."""
-        made = node.outputs[0]
-        dead = not self.scope.readers(made) and not self.scope.is_output(made)
-        return dead or made in self.scope.alias or bool(keep.reason(node.name, node.op))
 
     def fusions(self) -> list[Fusion]:
         """All fusions in the order of the graph."""
@@ -373,4 +382,4 @@ def kept_by_user(scope: Scope, keep: KeepNodes, kinds_of: KindsOf) -> Iterator[N
             yield node
 
 
-__all__ = ["Found", "LeftOut", "Limits", "find_fusions", "kept_by_user", "search"]
+__all__ = ["Found", "LeftOut", "Limits", "find_fusions", "kept_by_user", "search", "steps_of"]

@@ -13,7 +13,7 @@ from atcfuse.elementwise.expression import BOOL, COLUMN, FLOAT16, OPERATORS, Exp
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-_SELECTIVE = frozenset({"Floor", "Ceil", "Round", "Sign", "ThresholdedRelu"})
+_SENSITIVE = frozenset({"Floor", "Ceil", "Round", "Sign", "ThresholdedRelu", "Sin", "Cos"})
 
 
 def evaluate(expression: Expression, inputs: Sequence[Array]) -> list[Array]:
@@ -46,7 +46,7 @@ def _value(
     if not isinstance(argument, Operand):
         return bool(argument) if expression.argument_type(step) == BOOL else np.float64(argument)
     value: Array = (inputs if argument.source == "x" else results)[argument.index]
-    if (step.dtype == BOOL or step.op in _SELECTIVE) and expression.dtype(argument) == FLOAT16:
+    if (step.dtype == BOOL or step.op in _SENSITIVE) and expression.dtype(argument) == FLOAT16:
         return _half(value)
     return value
 
@@ -117,6 +117,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "Log": np.log,
     "Erf": _erf,
     "Tanh": np.tanh,
+    "Sin": np.sin,
+    "Cos": np.cos,
     "Sigmoid": _sigmoid,
     "Relu": lambda x: np.maximum(x, 0),
     "Softplus": _softplus,

@@ -85,11 +85,12 @@ SOFTMAXES = ("Softmax", "LogSoftmax")
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2")
 _SELECTIVE = ("Floor", "Ceil", "Round", "Sign")
 _UNARY = ("Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Relu", "Softplus", "Mish")
+_PERIODIC = ("Sin", "Cos")
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 OPERATORS: Mapping[str, Operator] = {
     **{op: Operator(2) for op in ("Add", "Sub", "Mul", "Div", "Min", "Max")},
-    **{op: Operator(1) for op in (*_UNARY, *_SELECTIVE, "HardSwish", "Gelu", "GeluTanh", "Softsign")},
+    **{op: Operator(1) for op in (*_UNARY, *_PERIODIC, *_SELECTIVE, "HardSwish", "Gelu", "GeluTanh", "Softsign")},
     **{op: Operator(1, 1) for op in ("Pow", "LeakyRelu", "Elu", "Celu", "ThresholdedRelu")},
     **{op: Operator(1, 2) for op in ("Clip", "HardSigmoid", "Selu")},
     "PRelu": Operator(2),

@@ -58,6 +58,8 @@ def _gelu_tanh(b: Builder, x: Register) -> Register:
 
 
 def _pow(b: Builder, x: Register, exponent: float) -> Register:
+    if exponent < 0:
+        return _reciprocal(b, _pow(b, x, -exponent))
     if exponent == 0.5:
         return b.call("Sqrt", x)
     if exponent == 1.0:
@@ -112,7 +114,9 @@ def _rounding(mode: str) -> Callable[[Builder, Register], Register]:
 
 ROUNDINGS = {"Floor": "CAST_FLOOR", "Ceil": "CAST_CEIL", "Round": "CAST_RINT"}
 SELECTIVE = frozenset({*ROUNDINGS, "Sign", "ThresholdedRelu"})
-"""Functions with jumps: they need what the model rounded, as comparisons do."""
+"""Functions with jumps, whose results have no more digits than their operands."""
+SENSITIVE = frozenset({*SELECTIVE, "Sin", "Cos"})
+"""Functions that need what the model rounded, as comparisons do: with jumps, or of large angles."""
 FUNCTIONS: Mapping[str, Callable[..., Register]] = {
     **{op: _instruction(name) for op, name in {"Log": "Ln"}.items()},
     **{op: _instruction(op) for op in ("Abs", "Sqrt", "Exp", "Relu")},

@@ -21,12 +21,12 @@ from atcfuse.elementwise.expression import (
     Operand,
     Step,
 )
-from atcfuse.elementwise.functions import FUNCTIONS, SELECTIVE
+from atcfuse.elementwise.functions import FUNCTIONS, SELECTIVE, SENSITIVE
 from atcfuse.elementwise.numbers import c_number, is_power_of_two
 from atcfuse.elementwise.registers import SPREAD, Program, Register, assigned
 
 _HUGE = 1e4
-_BOUNDED = frozenset({"Sigmoid", "Tanh", "Erf", "HardSigmoid", "Softmax"})
+_BOUNDED = frozenset({"Sigmoid", "Tanh", "Erf", "Sin", "Cos", "HardSigmoid", "Softmax"})
 _EXACT = frozenset({"Neg", "Abs", "Relu", "Min", "Max", "Where", "Clip", "Cast", "ReduceMax", "ReduceMin", *SELECTIVE})
 """Operators whose result has no more digits than their operands."""
 _COMPARES = {"Equal": "EQ", "Greater": "GT", "GreaterOrEqual": "GE", "Less": "LT", "LessOrEqual": "LE"}
@@ -83,7 +83,7 @@ def _step(b: Builder, step: Step) -> Register:
     if op in SOFTMAXES:
         return _softmax(b, op, b.as_plane(value))
     numbers = [c for c in constants if not isinstance(c, Operand)]
-    x = _as_in_model(b, value) if op in SELECTIVE else b.as_plane(value)
+    x = _as_in_model(b, value) if op in SENSITIVE else b.as_plane(value)
     return FUNCTIONS[op](b, x, *numbers)
 
 

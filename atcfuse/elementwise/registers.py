@@ -14,7 +14,7 @@ Side = Literal["full", "column"]
 COUNTS: dict[Side, str] = {"full": "count", "column": "rowCount"}
 """The C++ variables that hold how many elements an instruction takes."""
 
-BUFFERED = ("Erf", "Tanh", "Sigmoid")
+BUFFERED = ("Erf", "Tanh", "Sigmoid", "Sin", "Cos")
 """Calls that need the temporary buffer."""
 SPREAD = "SpreadColumn"
 ROW_CALLS = frozenset({SPREAD, "SumRows", "MaxRows", "MinRows"})
@@ -26,7 +26,7 @@ _SCRATCH = {
     SPREAD: "lanes",
 }
 """Memory beside their operands that instructions write."""
-PASSES = {"Erf": 23, "Tanh": 6, "Sigmoid": 4}
+PASSES = {"Erf": 23, "Tanh": 6, "Sigmoid": 4, "Sin": 27, "Cos": 34}
 """Vector instructions an element passes in a call, where it is not one."""
 
 

@@ -20,11 +20,13 @@ VECTOR_PASSES: Mapping[str, int] = {
     **dict.fromkeys(("Sigmoid", "Softplus"), 4),
     **dict.fromkeys(("Tanh", "HardSwish", "Mish", "Elu", "Selu"), 6),
     "Swish": 5,
-    **dict.fromkeys(("Pow", "Mod", "Sin", "Cos"), 8),
+    **dict.fromkeys(("Pow", "Mod"), 8),
+    "Sin": 27,
+    "Cos": 34,
     **dict.fromkeys(("CumSum", "TopK"), 8),
 }
-"""Vector instructions an element passes through, where it is not one. Erf: 23 in the toolkit's own implementation, the
-others counted from their definitions; an estimate for the toolkit's kernels."""
+"""Vector instructions an element passes through, where it is not one. Erf, Sin and Cos: as in the toolkit's own
+implementation, the others counted from their definitions; an estimate for the toolkit's kernels."""
 
 MOVES = frozenset(
     {"Transpose", "Concat", "Split", "Slice", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "Pad"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from atcfuse.codegen.signature import BFLOAT16, FLOAT, FLOAT16
+from atcfuse.elementwise.expression import TYPE_NAMES
 from atcfuse.lang import say, speaking, tell
 from atcfuse.lang.width import aligned
 from atcfuse.tiling import capacity_of
@@ -13,7 +13,6 @@ from atcfuse.tiling import capacity_of
 if TYPE_CHECKING:
     from atcfuse.verify.kernels import KernelRun, KernelRuns
 
-ELEMENTS = {FLOAT: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16"}
 MEMORIES = ("ub", "l1", "l0a", "l0b", "l0c")
 
 
@@ -46,7 +45,7 @@ def _header() -> tuple[str, ...]:
 
 def _row(run: KernelRun, feeds: dict[str, str]) -> tuple[str, ...]:
     signature = run.kernel.signature
-    start = (run.node, run.kernel.op_type, ELEMENTS[signature.dtypes[signature.spec.inputs[0].name]], feeds[run.feed])
+    start = (run.node, run.kernel.op_type, TYPE_NAMES[signature.dtypes[signature.spec.inputs[0].name]], feeds[run.feed])
     worst, counted = run.worst, run.counted
     if worst is None or counted is None:
         return (*start, "-", "-", "-", "-", "-", f"{run.failure.code}" if run.failure else say("wrong"))

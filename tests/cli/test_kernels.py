@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from cli_support import Outcome, files
 
@@ -222,3 +224,18 @@ def test_mistakes_have_codes(atcfuse: Run, bert: Path, arguments: tuple[str, ...
     model = bert if code == "ATF736" else bert.with_name("bert.fused.onnx")
     done = atcfuse("kernels", "run", model, *arguments)
     assert (done.code, code in done.err) == (exit_code, True)
+
+
+@needs_compiler
+def test_run_names_the_element_type_of_masks(atcfuse: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel whose first operand is a mask is a row of the table like any other."""
+    monkeypatch.delenv("GF_AUTOFUSION_DISABLE")
+    text = """<ir_version: 8, opset_import: ["" : 17]> masks (bool[2,40] m, float[2,40] x) => (float[2,40] y) {
+      n = Not (m) \n a = Where (n, x, x) \n y = Relu (a)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "masks.onnx")
+    done = atcfuse("optimize", tmp_path / "masks.onnx", "--force", "elementwise", "--min-saving", "0", "--no-kernels")
+    assert done.code == 0
+    shown = atcfuse("kernels", "run", tmp_path / "masks.fused.onnx")
+    assert shown.code == 0
+    assert re.search(r"AtcfuseElementwise\w{10} +bool +1 ", shown.out)

@@ -32,6 +32,8 @@ UNARY = (
     "Floor",
     "Round",
     "Sign",
+    "Sin",
+    "Cos",
 )
 REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSum")
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -79,7 +81,9 @@ class Program:
         if pick < 0.35:
             pair = [self.number(), self.operand()]
             self.source.shuffle(pair)
-            self.numbers.append(self.emit(self.source.choice(["Add", "Sub", "Mul", "Div", "Min", "Max"]), *pair))
+            # ONNX's interpreter begins a Sum with +0, which -0 and -0 do not make.
+            sums = ["Sum"] if self.dtype == FLOAT else []
+            self.numbers.append(self.emit(self.source.choice(["Add", "Sub", "Mul", "Div", "Min", "Max", *sums]), *pair))
         elif pick < 0.6:
             self.numbers.append(self.emit(self.source.choice(UNARY), self.number()))
         elif pick < 0.7:
@@ -118,9 +122,13 @@ class Program:
         if op == "ReduceSum":
             column = self.emit(op, source, "axes" if axis == -1 else "middle", keepdims=1)
         else:
-            column = self.emit(op, source, axes=[axis], keepdims=int(self.source.random() < 0.9))
-            if not self.nodes[-1].attribute[1].i:  # one axis less: nobody else reads it
-                return
+            column = self.emit(op, source, axes=[axis], keepdims=int(self.source.random() < 0.7))
+            if not self.nodes[-1].attribute[1].i:  # one axis less
+                if self.source.random() < 0.5:
+                    column = self.emit("Abs", column)
+                if self.source.random() < 0.2:
+                    return
+                column = self.emit("Unsqueeze", column, "middle" if axis == 1 else "axes")
         for _ in range(self.source.randrange(3)):
             column = self.emit(self.source.choice(["Abs", "Tanh", "Relu"]), column)
         if self.source.random() < 0.3:
@@ -146,6 +154,10 @@ class Program:
             self.others.append(self.emit("Tanh", total))
         elif kind == "view":
             flat = self.emit("Reshape", self.number(), "flat")
+            for _ in range(self.source.randrange(3)):
+                flat = (
+                    self.emit("Tanh", flat) if self.source.random() < 0.5 else self.emit("Mul", flat, self.constant())
+                )
             self.numbers.append(self.emit("Reshape", flat, "whole"))
         elif kind == "twin":
             self.numbers.append(self.emit("Identity", self.number()))

@@ -303,7 +303,8 @@ def test_what_turns_rules_off_turns_the_grouping_off(changes: dict[str, object],
     result = optimized(parsed(CHAIN), tools(**changes))
     assert not result.report["fusions"]
     assert [(k["rule"], k["code"]) for k in result.report["kept"]] == [("elementwise", code)]
-    assert result.report["rules"]["elementwise"] == {"switch": "off", "match_times": 1, "effect_times": 0}
+    told = result.report["rules"]["elementwise"]
+    assert (told["switch"], told["match_times"], told["effect_times"]) == ("off", 1, 0)
 
 
 def test_a_node_left_alone_is_no_step() -> None:
@@ -423,7 +424,7 @@ def test_310p_reads_no_integers() -> None:
 
 
 def test_functions_and_their_defaults() -> None:
-    lines = ["Selu", "Celu", "ThresholdedRelu", "Softsign", "Floor", "Sign", "Round", "Ceil"]
+    lines = ["Selu", "Celu", "ThresholdedRelu", "Softsign", "Floor", "Sign", "Round", "Ceil", "Sin", "Cos"]
     body = "".join(f"a{i} = {op}(x{i})\n  x{i + 1} = Add(x, a{i})\n  " for i, op in enumerate(lines))
     head = f"functions (float[4,8] x, float[8] slope) => (float[4,8] y, float[4,8] x{len(lines)})"
     model = parsed(f"{head} {{\n  x0 = Neg(x)\n  {body} y = PRelu(x2, slope)\n}}")

@@ -314,6 +314,56 @@ def test_half_results_are_rounded_before_a_function_jumps(tmp_path: Path) -> Non
     assert (result.outputs["y1"] == 3).all()
 
 
+def angles(dtype: int) -> Expression:
+    steps = (
+        Step("Mul", (Operand("x", 0), Operand("x", 1)), dtype),
+        Step("Cos", (Operand("t", 0),), dtype),
+        Step("Sin", (Operand("t", 0),), dtype),
+        Step("Mul", (Operand("t", 2), 0.5), dtype),
+    )
+    return Expression(
+        1, (Input(dtype, COLUMN), Input(dtype, ROW), Input(dtype, FULL)), (*steps, used(dtype)), (1, 3, 4)
+    )
+
+
+def used(dtype: int) -> Step:
+    return Step("Neg", (Operand("x", 2),), dtype)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [FLOAT, *(pytest.param(t, marks=pytest.mark.slow) for t in (FLOAT16, BFLOAT16))])
+def test_angles_of_positions(dtype: int, tmp_path: Path) -> None:
+    """As rotary embeddings have them: in 16 bits the angle is rounded by the model, and the kernel must do so too."""
+    kernel = kernel_of(angles(dtype))
+    positions, frequencies = np.arange(2000, 2040)[:, None], 10000.0 ** -(np.arange(32) / 32)
+    whole = np.zeros((40, 32))
+    inputs = {"x1": encode(positions, dtype), "x2": encode(frequencies, dtype), "x3": encode(whole, dtype)}
+    angle = (decode(inputs["x1"], dtype) * decode(inputs["x2"], dtype)).astype(np.float32)
+    result = run_kernel(kernel, inputs, cache=tmp_path)
+    angle = decode(encode(angle, dtype), dtype)
+    for name, exact in (("y1", np.cos(angle)), ("y2", np.sin(angle) / 2)):
+        np.testing.assert_allclose(decode(result.outputs[name], dtype), exact, rtol=0, atol=TOLERANCE[dtype])
+
+
+@needs_compiler
+def test_beyond_the_largest_half_angles_are_not_promised(tmp_path: Path) -> None:
+    steps = (Step("Sin", (Operand("x", 0),), FLOAT),)
+    kernel = kernel_of(Expression(0, (Input(FLOAT, FULL),), steps, (0,)))
+    x = np.full(64, 65504, np.float32)
+    x[1] = 65505
+    made = run_kernel(kernel, {"x1": x}, cache=tmp_path).outputs["y1"]
+    assert np.isnan(made[1])
+    assert np.isfinite(made[[0, 2]]).all()
+
+
+@needs_compiler
+@pytest.mark.parametrize("exponent", [-0.5, *(pytest.param(e, marks=pytest.mark.slow) for e in (-1.0, -2.0))])
+def test_negative_powers(exponent: float, tmp_path: Path) -> None:
+    steps = (Step("Pow", (Operand("x", 0), exponent), FLOAT),)
+    kernel = kernel_of(Expression(0, (Input(FLOAT, FULL),), steps, (0,)))
+    check(kernel, {"x1": np.linspace(0.25, 8, 100, dtype=np.float32)}, tmp_path)
+
+
 def integers(dtype: int) -> Expression:
     """A mask as exporters prepare it, compared with constants on both sides, and one value a row."""
     steps = (
@@ -378,7 +428,7 @@ def test_shapes_that_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "columns 0; out t1", str(CHAIN) + " ", str(CHAIN).replace("Erf", "Sin"), str(CHAIN).replace("(t1)", "(t9)")],
+    ["", "columns 0; out t1", str(CHAIN) + " ", str(CHAIN).replace("Erf", "Tan"), str(CHAIN).replace("(t1)", "(t9)")],
 )
 def test_a_node_with_another_expression_has_no_kernel(text: str) -> None:
     types = {"x1": FLOAT16, "x2": FLOAT16, "x3": BOOL, "x4": FLOAT16, "y1": FLOAT16, "y2": BOOL}

@@ -43,6 +43,12 @@ void activation(Instruction& instruction, const AscendC::LocalTensor<T>& dst, co
     instruction.noteUbWrite(dst.view().address, bytes);
 }
 
+/// Nothing is promised for angles beyond the largest half.
+inline float periodic(float angle, float value)
+{
+    return std::fabs(angle) <= 65504.0f ? value : std::numeric_limits<float>::quiet_NaN();
+}
+
 }  // namespace twin
 
 namespace AscendC {
@@ -63,6 +69,8 @@ namespace AscendC {
 TWIN_ACTIVATION(Erf, 384, false, std::erf(x))
 TWIN_ACTIVATION(Tanh, 256, true, std::tanh(x))
 TWIN_ACTIVATION(Sigmoid, 64, true, 1.0f / (1.0f + std::exp(-x)))
+TWIN_ACTIVATION(Sin, (sizeof(T) == sizeof(float) ? 768 : 2048), false, twin::periodic(x, std::sin(x)))
+TWIN_ACTIVATION(Cos, (sizeof(T) == sizeof(float) ? 768 : 2048), false, twin::periodic(x, std::cos(x)))
 #undef TWIN_ACTIVATION
 
 }  // namespace AscendC

@@ -6,7 +6,7 @@ using namespace AscendC;
 enum Unit : int32_t {
     kAdd, kSub, kMul, kDiv, kMax, kMin, kAddRelu, kMulAddDst, kFusedMulAdd,
     kExp, kLn, kAbs, kSqrt, kRelu, kRsqrt, kReciprocal,
-    kAdds, kMuls, kMaxs, kMins, kLeakyRelu, kAxpy, kErf, kTanh, kSigmoid,
+    kAdds, kMuls, kMaxs, kMins, kLeakyRelu, kAxpy, kErf, kTanh, kSigmoid, kSin, kCos,
     kSelect, kBlockReduceSum, kBlockReduceMax, kPairReduceSum, kReduceSum, kReduceMax, kReduceMin, kBrcb,
     kBitMask, kStridedBlocks,
 };
@@ -83,6 +83,8 @@ private:
             case kAxpy: Axpy(d, a, s_, n_); break;
             case kErf: Erf(d, a, scratch, n_); break;
             case kTanh: Tanh(d, a, scratch, n_); break;
+            case kSin: Sin(d, a, scratch, n_); break;
+            case kCos: Cos(d, a, scratch, n_); break;
             case kSigmoid: Sigmoid(d, a, scratch, n_); break;
             case kSelect:
                 Compare(bits, a, b, CMPMODE::GT, n_);
