@@ -52,7 +52,6 @@ class Pricer:
         self._costs: dict[_Key, FusionCost | Refusal] = {}
         self._of_match: dict[int, tuple[Match, FusionCost | Refusal]] = {}
         self._reasons: dict[int, tuple[Match, Refusal | None]] = {}
-        self._seen: dict[int, tuple[Fusion, FusionCost | Refusal]] = {}
 
     def refusal(self, fusion: Fusion) -> Refusal | None:
         """Why a fusion is not done, or None."""
@@ -121,14 +120,14 @@ class Pricer:
         return sides_dict(before, left, Range(*ends), before.tensor_bytes - left.tensor_bytes)
 
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
-        if id(fusion) not in self._seen:
-            self._seen[id(fusion)] = fusion, self._worked_out(fusion)
-        return self._seen[id(fusion)][1]
+        match = fusion.match
+        if id(match) not in self._of_match:
+            alike = None if match.like is None else self._of_match.get(id(match.like))
+            self._of_match[id(match)] = match, self._worked_out(fusion) if alike is None else alike[1]
+        return self._of_match[id(match)][1]
 
     def _worked_out(self, fusion: Fusion) -> FusionCost | Refusal:
         scope, match = fusion.match.scope, fusion.match
-        if match.like is not None and id(match.like) in self._of_match:
-            return self._of_match[id(match.like)][1]
         shapes = self._shapes(fusion)
         handed = self._made_fractal(fusion)
         numbers = tuple(i for i, value in enumerate(fusion.inputs) if value in handed)
@@ -142,7 +141,6 @@ class Pricer:
                 self._costs[key] = fusion_cost(self._unfused(scope, match), work, self._device, match.outputs)
             else:
                 self._costs[key] = work
-        self._of_match[id(match)] = match, self._costs[key]
         return self._costs[key]
 
     def _made_fractal(self, fusion: Fusion) -> dict[str, int]:

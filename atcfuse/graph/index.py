@@ -6,7 +6,7 @@ The protobuf stays the only truth; the index holds no copies of tensors and is n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +156,8 @@ class Scope:
         captures: dict[int, set[str]] = {}
         for node, scope in self.bodies:
             captures.setdefault(node.index, set()).update(scope.free_names())
+        if self._is_in_order(captures):
+            return list(range(len(self.nodes)))
         waiting, readers = [0] * len(self.nodes), [[] for _ in self.nodes]  # type: tuple[list[int], list[list[int]]]
         for node in self.nodes:
             sources = {*node.inputs, *captures.get(node.index, ())}
@@ -175,6 +177,16 @@ class Scope:
             stuck = next(n for n in self.nodes if waiting[n.index])
             raise AtcfuseError(error("ATF114", f"{self.path} has a cycle through node {stuck.name!r}"))
         return order
+
+    def _is_in_order(self, captures: Mapping[int, set[str]]) -> bool:
+        """Whether the nodes stand in topological order already, as ONNX wants it."""
+        producers = self.producers
+        for node in self.nodes:
+            for name in (*node.inputs, *captures.get(node.index, ())):
+                made = producers.get(name)
+                if made is not None and made.index >= node.index:
+                    return False
+        return True
 
     def fact(self, name: str) -> Fact:
         """What is proved about a value visible here."""
