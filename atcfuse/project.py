@@ -20,6 +20,7 @@ from atcfuse.codegen.names import content_letters, kernel_function, op_type_stem
 from atcfuse.codegen.signature import BFLOAT16, BOOL, ELEMENT_NAMES, FLOAT, FLOAT16, INT32, INT64
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.kernel import Operand
+from atcfuse.lang import speaking, tell
 from atcfuse.templates import environment
 from atcfuse.tiling import Platform, family_of, planned_platform
 
@@ -38,7 +39,8 @@ _MSOPGEN_TYPES = {FLOAT: "fp32", FLOAT16: "fp16", BFLOAT16: "bf16", BOOL: "bool"
 _COMPUTE_UNITS = {"Ascend910_93": "ascend910_93", "Ascend910B": "ascend910b", "Ascend310P": "ascend310p"}
 _HOST, _PLUGIN = "op_host/op.cpp.j2", "framework/onnx_plugin/plugin.cpp.j2"
 _DISPATCH = "framework/onnx_plugin/dispatch.cpp.j2"
-_NOT_SHARED = (_HOST, _PLUGIN, _DISPATCH)
+_CHINESE = "README.zh.md"
+_NOT_SHARED = (_HOST, _PLUGIN, _DISPATCH, f"{_CHINESE}.j2")
 _UB_RESERVE = {"910B": 8192 + 256, "310P": 8192}
 _L1_RESERVE = {"910B": 256, "310P": 0}
 
@@ -101,6 +103,8 @@ def render_project(
     content = {**sources, **_shared_files(templates, values)}
     values["vendor_name"] = "atcfuse" + content_letters(content).lower()
     sources |= _shared_files(templates, values)
+    with speaking("zh"):
+        sources[_CHINESE] = templates.get_template(f"{_CHINESE}.j2").render(values, tell=tell)
     sources["msopgen.json"] = json.dumps([_msopgen(op) for op in ops], indent=2) + "\n"
     return dict(sorted(sources.items()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal, TypeAlias
@@ -21,6 +22,8 @@ _COMPARED_WITHIN = ("attributes", "choices", "tiling")
 _BRIEF = ("name", "rule", "op", "launches_saved", "ddr_bytes_saved")
 _DECIDED = "ATF33"
 """How codes of decisions by hardware and costs begin."""
+_CLOSE, _BARELY = 1e-3, 0.05
+"""Share of a time, and microseconds, that make no difference."""
 _KEPT_BRIEF = ("rule", "anchor", "code", "reason", "hint")
 
 
@@ -53,16 +56,37 @@ def is_empty(difference: Diff) -> bool:
 
 
 def caveats(before: Report, after: Report) -> list[str]:
-    """Why figures of two reports do not compare like with like: another opset, other assumed dims, another chip."""
+    """Why figures of two reports do not compare like with like: another opset, other assumed dims, another chip, other
+    settings, or costs in one alone, as without kernels bytes are counted in the model's own element types.
+    """
     opsets = [_setting(report["model"]["opset"]) for report in (before, after)]
     dims = [_setting(report["summary"]["assumed_dims"]) for report in (before, after)]
     chips = [_setting(report["soc"]) for report in (before, after)]
+    costs = _costs(before, after)
+    modes, shares, tiles = (_option(before, after, k) for k in ("precision_mode", "occupancy", "tile_level"))
     told = (
         (opsets, f"opset: {opsets[0]} → {opsets[1]}"),
         (dims, f"assumed dims: {dims[0]} → {dims[1]}"),
         (chips, f"soc: {chips[0]} → {chips[1]}"),
+        (costs, f"costs: {costs[0]} → {costs[1]}"),
+        (modes, f"precision mode: {modes[0]} → {modes[1]}"),
+        (shares, f"occupancy: {shares[0]} → {shares[1]}"),
+        (tiles, f"tile level: {tiles[0]} → {tiles[1]}"),
     )
     return [text for (old, new), text in told if old != new]
+
+
+def _costs(before: Report, after: Report) -> list[str]:
+    """Whether each report is of a run that generates kernels and estimates costs; the same where one does not tell."""
+    bases = [report.get("basis") for report in (before, after)]
+    told = ["estimated" if basis and "time_us" in basis else "none" for basis in bases]
+    return told if all(bases) else ["", ""]
+
+
+def _option(before: Report, after: Report, key: str) -> list[str]:
+    """An option that settles kernels and figures, of each report; the same where one does not tell."""
+    told = [(report.get("settings") or {}).get(key) for report in (before, after)]
+    return ["", ""] if None in told else [_setting(value) for value in told]
 
 
 def _setting(value: object) -> str:
@@ -84,8 +108,19 @@ def _summary(before: Entry, after: Entry) -> dict[str, Any]:
     return {
         key: {"before": before.get(key), "after": after.get(key), "delta": _delta(before.get(key), after.get(key))}
         for key in keys
-        if before.get(key) != after.get(key)
+        if not _same(key, before.get(key), after.get(key))
     }
+
+
+def _same(key: str, before: object, after: object) -> bool:
+    """Equality; of times to a thousandth or what is shown, as their last digits depend on the order of nodes."""
+    if before == after or not key.startswith("time_us"):
+        return before == after
+    ends = [time if isinstance(time, (list, tuple)) else [time] for time in (before, after)]
+    known = all(isinstance(end, (int, float)) for end in (*ends[0], *ends[1]))
+    if not known or len(ends[0]) != len(ends[1]):
+        return False
+    return all(math.isclose(a, b, rel_tol=_CLOSE, abs_tol=_BARELY) for a, b in zip(*ends, strict=True))
 
 
 def _delta(before: object, after: object) -> float | None:
@@ -118,7 +153,8 @@ def _fusions(before: Report, after: Report) -> dict[str, list[Any]]:
         .by_shared_name(_rule_of, _fusion_names)
         .by_key_if_renamed(_rule_of, _fusion_names, known)
     )
-    changed = [_changed(old, new) for old, new in found.pairs if fused_shape(old) != fused_shape(new)]
+    compared = [_changed(old, new) for old, new in found.pairs if fused_shape(old) != fused_shape(new)]
+    changed = [entry for entry in compared if entry["changes"]]
     return {
         "new": [_brief(fusion) for fusion in found.after],
         "lost": [_brief(fusion) | _because(fusion, after) for fusion in found.before],
@@ -182,7 +218,7 @@ def _changed(before: Entry, after: Entry) -> dict[str, Any]:
     changes = {
         key: {"before": old.get(key), "after": new.get(key)}
         for key in sorted(set(old) | set(new))
-        if old.get(key) != new.get(key)
+        if not _same(key, old.get(key), new.get(key))
     }
     return {
         "rule": after["rule"],

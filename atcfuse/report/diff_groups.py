@@ -13,6 +13,7 @@ from atcfuse.report.groups import Entry, template
 from atcfuse.report.names import plain, shorten
 
 _FIRST = ("launches_after", "ddr_bytes_after", "time_us_after")
+_SIDES = ("_after_both", "_after_atc", "_after", "_before")
 _NAME_COLUMNS = 60
 
 
@@ -61,22 +62,60 @@ def _label(rule: str, op: str, number: int) -> str:
 
 
 def figure_rows(difference: Diff, exact: bool = False) -> list[list[str]]:
-    """Rows (figure, before, after, change) of what differs in the summary, what matters most first."""
+    """Rows (figure, before, after, change) of what differs in the summary, what matters most first.
+
+    Where ATC's own passes make nothing more of what is handed over, its figures are not told a second time.
+    """
     summary = difference["summary"]
-    keys = sorted(summary, key=lambda key: (_FIRST.index(key) if key in _FIRST else len(_FIRST), key))
+    repeated = {f"{key}_both" for key in summary if summary.get(f"{key}_both") == summary[key]}
+    keys = sorted(set(summary) - repeated, key=lambda key: (_FIRST.index(key) if key in _FIRST else len(_FIRST), key))
     return [_figure_row(key, summary[key], exact) for key in keys]
 
 
 def _figure_row(key: str, change: Entry, exact: bool) -> list[str]:
     before, after = change["before"], change["after"]
-    label = say(key.replace("_us_", "_").replace("_", " ").replace("ddr ", "DDR "))
+    label = _label_of(key)
     if key.startswith("time_us"):
         return [label, microseconds(before), microseconds(after), ""]
     if not all(side is None or (isinstance(side, int) and not isinstance(side, bool)) for side in (before, after)):
         return [label, plain(before), plain(after), ""]
     bytes_shown = exact_bytes if exact else human_bytes
-    shown = bytes_shown if "bytes" in key else count
+    shown = bytes_shown if "bytes" in key or key.startswith("workspace") else count
     return [label, shown(before), shown(after), percent(before, after)]
+
+
+def _label_of(key: str) -> str:
+    """What people call a figure of the summary: `launches (after ATC)`."""
+    side = next((side for side in _SIDES if key.endswith(side)), "")
+    figure, sides = key.removesuffix(side), _side_names()
+    name = _figure_names().get(figure, figure.replace("_", " "))
+    return say("{} ({})", name, sides[side]) if side else name
+
+
+def _figure_names() -> dict[str, str]:
+    return {
+        "conversions": say("conversions by ATC"),
+        "ddr_bytes": say("DDR bytes"),
+        "gm_bytes": say("memory traffic"),
+        "host_nodes": say("nodes on the host"),
+        "l2_miss_bytes": say("traffic past L2"),
+        "launches": say("launches"),
+        "nodes": say("nodes"),
+        "time_us": say("time"),
+        "unsized_values": say("values of unknown size"),
+        "views": say("views"),
+        "weight_bytes": say("weight bytes"),
+        "workspace_footprint": say("workspace"),
+    }
+
+
+def _side_names() -> dict[str, str]:
+    return {
+        "_before": say("as exported"),
+        "_after_atc": say("after ATC"),
+        "_after": say("after atcfuse"),
+        "_after_both": say("after atcfuse + ATC"),
+    }
 
 
 def counted_fusions(fusions: Iterable[Entry]) -> list[Counted]:
@@ -107,8 +146,14 @@ def _change(key: str, change: Entry) -> str:
 
 def _side(key: str, value: Any) -> str:
     if value is not None:
-        return plain(value)
+        return _shown(key, value)
     return say("none") if "." in key or key in ("kernel", "op") else say("not estimated")
+
+
+def _shown(key: str, value: Any) -> str:
+    if key == "time_us_saved":
+        return microseconds(value)
+    return human_bytes(value) if key == "ddr_bytes_saved" else plain(value)
 
 
 def kept_lines(kept: Entry) -> list[KeptLine]:

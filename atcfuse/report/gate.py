@@ -105,7 +105,7 @@ def _unlike(difference: Diff) -> list[Diagnostic]:
     if not difference["caveats"]:
         return []
     message = "the baseline is of a run under other conditions, so its figures do not compare like with like"
-    hint = "make the baseline again with the same model opset, --assume and --soc"
+    hint = "make the baseline again with the same model opset, --assume, --soc and options of kernels"
     return [warning("ATF538", message, hint=hint, notes=[shorten(text, 200) for text in difference["caveats"]])]
 
 

@@ -52,10 +52,14 @@ class Page:
         self._add(wrap(text, self.width, "  ", "    "), _OF_SEVERITY.get(severity, ""))
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns, the first to the left, the others to the right; a row becomes a sentence where they do not fit."""
+        """Columns, the first to the left, the others to the right.
+
+        Where they do not fit, a row becomes a sentence, below a line that names the columns.
+        """
         cells = [[printable(cell) for cell in row] for row in (head, *rows)]
         widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
         if 2 + sum(widths) + 2 * (len(widths) - 1) > self.width:
+            self.detail(say(", ").join((" → ".join(head[1:-1]), head[-1])), depth=1)
             for row in rows:
                 self.bullet(say("{}: {}", row[0], f"{' → '.join(row[1:-1])} {row[-1]}".rstrip()))
             return

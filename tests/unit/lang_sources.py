@@ -19,7 +19,6 @@ import yaml
 
 import atcfuse
 from atcfuse.cli.helptext import paragraphs
-from atcfuse.report import report_schema
 from atcfuse.resources import data_folder
 from atcfuse.verify.compare import Status
 
@@ -70,12 +69,9 @@ def renderer_templates() -> set[str]:
 
 
 def _data_words() -> Iterator[str]:
-    """Words that are data: severities, states, kinds of files, labels of figures."""
+    """Words that are data: severities, states, kinds of files."""
     yield from ("error", "warning", "info", "on", "off", "model", "report", "kernels", "Options", "Commands", "Usage:")
     yield from get_args(Status)
-    for key in sorted(report_schema()["$defs"]["summary"]["properties"]):
-        if key != "assumed_dims":
-            yield key.replace("_us_", "_").replace("_", " ").replace("ddr ", "DDR ")
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -125,6 +126,25 @@ def test_the_readme_names_every_operator_and_the_flag_of_the_precision_mode() ->
     assert "--soc_version=Ascend910B3 --precision_mode_v2=origin" in readme
     assert f"| `atcfuse::FusedX` | `{kernel.op_type}` |" in readme
     assert "| float32 | checked in the twin only |" in readme
+
+
+def test_the_chinese_readme_says_the_same_things() -> None:
+    """Every command, operator, table and number of a step of one is in the other; only words differ."""
+    files = render_project([ProjectKernel(norm(), "FusedX"), ProjectKernel(attention(), "FusedY")], "Ascend910B3")
+    english, chinese = files["README.md"], files["README.zh.md"]
+
+    def commands(text: str) -> list[str]:
+        return [line for line in text.splitlines() if line.startswith("       ")]
+
+    def told(text: str) -> set[str]:
+        return {span for span in re.findall(r"`([^`\n]+)`", text) if "<" not in span}
+
+    assert commands(english) == commands(chinese)
+    assert told(english) == told(chinese)
+    assert re.findall(r"^\d\. ", english, re.M) == re.findall(r"^\d\. ", chinese, re.M)
+    rows = [[line.count("|") for line in text.splitlines() if line.startswith("|")] for text in (english, chinese)]
+    assert rows[0] == rows[1]
+    assert not re.search(r"checked in|\btwin\b", chinese)
 
 
 HOST_MAIN = """

@@ -345,14 +345,56 @@ def test_what_another_rule_took_over_whole_is_not_lost(bert):
         ("model", "opset", 13, "opset: 17 → 13"),
         ("summary", "assumed_dims", {}, "assumed dims: batch=1, sequence=128 → none"),
         (None, "soc", None, "soc: Ascend910B1 → none"),
+        ("settings", "precision_mode", "force_fp32", "precision mode: force_fp16 → force_fp32"),
+        ("settings", "occupancy", 1.0, "occupancy: 0.8 → 1.0"),
+        ("settings", "tile_level", "small", "tile level: auto → small"),
+        (None, "basis", {"launches": "computed"}, "costs: estimated → none"),
     ],
 )
 def test_other_conditions_are_a_warning(bert, part, key, value, note):
+    bert["settings"] = {"precision_mode": "force_fp16", "occupancy": 0.8, "tile_level": "auto"}
+    bert["basis"] = {"launches": "computed", "time_us": "estimated"}
     after = copy.deepcopy(bert)
     (after[part] if part else after)[key] = value
     (diagnostic,) = gate(after, bert, 0)
     assert (diagnostic.code, diagnostic.severity, diagnostic.notes) == ("ATF538", "warning", (note,))
     assert code_page("ATF538")
+
+
+@pytest.mark.parametrize("part", ["settings", "basis"])
+def test_a_report_that_does_not_tell_its_conditions_is_taken_as_like(bert, part):
+    told = {"settings": {"precision_mode": "force_fp32"}, "basis": {"launches": "computed", "time_us": "estimated"}}
+    bert.pop(part, None)
+    after = {**bert, part: told[part]}
+    assert gate(after, bert, 0) == gate(bert, after, 0) == []
+
+
+def test_the_last_digits_of_a_time_are_no_difference(bert):
+    after = copy.deepcopy(bert)
+    for report, low in ((bert, 66.717), (after, 66.716)):
+        report["summary"]["time_us_after"] = [low, 431.959]
+        report["fusions"][0]["time_us_saved"] = [low / 2, 200.0]
+    assert is_empty(diff(bert, after))
+    after["summary"]["time_us_after"] = [66.717, 433.0]
+    after["fusions"][0]["time_us_saved"] = [30.0, 200.0]
+    difference = diff(bert, after)
+    assert list(difference["summary"]) == ["time_us_after"]
+    (changed,) = difference["fusions"]["changed"]
+    assert list(changed["changes"]) == ["time_us_saved"]
+    after["summary"]["time_us_after"] = None
+    assert "time_us_after" in diff(bert, after)["summary"]
+
+
+def test_what_atc_adds_is_told_where_it_differs(bert):
+    after = copy.deepcopy(bert)
+    for side in ("after", "after_both"):
+        bert["summary"][f"launches_{side}"], after["summary"][f"launches_{side}"] = 20, 21
+    text = diff_text(diff(bert, after))
+    assert "launches (after atcfuse) " in text
+    assert "launches (after atcfuse + ATC)" not in text
+    after["summary"]["launches_after_both"] = 20
+    bert["summary"]["launches_after_both"] = 19
+    assert "launches (after atcfuse + ATC)" in diff_text(diff(bert, after))
 
 
 def test_what_cannot_be_compared_is_said(bert):
