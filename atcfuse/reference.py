@@ -166,7 +166,8 @@ def _row_norm(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int
     if "rms" not in of.spec.name:
         rows = rows - rows.mean(axis=-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(axis=-1, keepdims=True) + of.number("epsilon"))
-    return {"y": rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), **results}
+    rows = rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0))
+    return {"y": rows + inputs.get("residual", np.array(0.0)), **results}
 
 
 _SIGMOIDS = {"gelu_tanh": (1.5957691216057308, 0.044715), "gelu_quick": (1.702, 0.0), "silu": (1.0, 0.0)}

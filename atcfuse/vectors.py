@@ -170,7 +170,15 @@ def _group_norm_shapes(signature: Signature) -> dict[str, Shape]:
 
 def _norm_shapes(signature: Signature) -> dict[str, Shape]:
     rows = (*ROWS, HIDDEN)
-    shapes: dict[str, Shape] = {"x": rows, "x1": rows, "x2": rows, "x3": rows, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
+    shapes: dict[str, Shape] = {
+        "x": rows,
+        "x1": rows,
+        "x2": rows,
+        "x3": rows,
+        "residual": rows,
+        "gamma": (HIDDEN,),
+        "beta": (HIDDEN,),
+    }
     transposed = signature.attributes.get("transposed", ())
     assert isinstance(transposed, tuple)
     for index, flag in enumerate(transposed, 1):
