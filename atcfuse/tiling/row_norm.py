@@ -36,7 +36,8 @@ class Problem:
     """One node: the sum is [rows, hidden] once its leading dims are folded.
 
     `periods` are the rows of each summand, which begins anew after so many, or None where they do not repeat evenly.
-    `residual` holds where a value of the sum's shape is added to the normalised rows. `element_bytes` is of summands and results; `gamma_bytes` and `beta_bytes` are 0 where there are none.
+    `residual` holds where a value of the sum's shape is added to the normalised rows. `element_bytes` is of
+    summands and results; `gamma_bytes` and `beta_bytes` are 0 where there are none.
     `copies_blocks` holds for chips that move whole 32-byte blocks only.
     """
 
