@@ -166,7 +166,8 @@ def _row_norm(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int
     if "rms" not in of.spec.name:
         rows = rows - rows.mean(axis=-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(axis=-1, keepdims=True) + of.number("epsilon"))
-    return {"y": rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), **results}
+    rows = rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0))
+    return {"y": rows + inputs.get("residual", np.array(0.0)), **results}
 
 
 _SIGMOIDS = {"gelu_tanh": (1.5957691216057308, 0.044715), "gelu_quick": (1.702, 0.0), "silu": (1.0, 0.0)}
@@ -185,16 +186,18 @@ def activated(kind: str, x: Array) -> Array:
         return 0.5 + 0.5 * np.tanh(x / 2)
     if kind == "tanh":
         return np.tanh(x)
+    if kind == "relu_squared":
+        return np.maximum(x, 0.0) ** 2
     return np.maximum(x, 0.0) if kind == "relu" else x
 
 
 def _ffn(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
-    return {"y": _fed_forward(of, inputs, inputs["x"]) + inputs.get("residual", np.array(0.0))}
+    return {"y": _fed_forward(of, inputs, inputs["x"]) + _residuals(inputs)}
 
 
 def _layer_norm_ffn(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
     rows = _normalized(of, inputs)
-    added = rows if of.integer("add_normalized") else inputs.get("residual", np.array(0.0))
+    added = rows if of.integer("add_normalized") else _residuals(inputs)
     return {"y": _fed_forward(of, inputs, rows) + added, **({"normalized": rows} if of.has("normalized") else {})}
 
 
@@ -267,7 +270,12 @@ def _projected(of: Signature, inputs: Arrays, rows: Array) -> Array:
     if of.integer("folded"):
         product = product.reshape(inputs["residual"].shape)
     result = activated(of.text("activation"), of.number("scale") * product)
-    return result * inputs.get("gain", np.array(1.0)) + inputs.get("residual", np.array(0.0))
+    return result * inputs.get("gain", np.array(1.0)) + _residuals(inputs)
+
+
+def _residuals(inputs: Arrays) -> Array:
+    """What is added to a projection last, one value or two."""
+    return sum((inputs[name] for name in ("residual", "residual2") if name in inputs), np.array(0.0))
 
 
 def _group_norm_silu(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:

@@ -149,6 +149,8 @@ def operand_shape(scope: Scope, value: Value | Built) -> tuple[Dim, ...]:
         return (*shapes[0][:axis], 1, *shapes[0][axis:])
     if value.op == "Squeeze":
         return tuple(d for i, d in enumerate(shapes[0]) if i not in settings["axes"])
+    if value.op == "Gather":
+        return (*shapes[0][:-1], len(settings["indices"]))
     if value.op == "Reshape":
         heads = settings["shape"][1]
         return (divide(shapes[0][1], heads) or 1, heads, *shapes[0][2:])

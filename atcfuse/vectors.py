@@ -170,7 +170,15 @@ def _group_norm_shapes(signature: Signature) -> dict[str, Shape]:
 
 def _norm_shapes(signature: Signature) -> dict[str, Shape]:
     rows = (*ROWS, HIDDEN)
-    shapes: dict[str, Shape] = {"x": rows, "x1": rows, "x2": rows, "x3": rows, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
+    shapes: dict[str, Shape] = {
+        "x": rows,
+        "x1": rows,
+        "x2": rows,
+        "x3": rows,
+        "residual": rows,
+        "gamma": (HIDDEN,),
+        "beta": (HIDDEN,),
+    }
     transposed = signature.attributes.get("transposed", ())
     assert isinstance(transposed, tuple)
     for index, flag in enumerate(transposed, 1):
@@ -184,7 +192,7 @@ def _ffn_shapes(signature: Signature) -> dict[str, Shape]:
     assert isinstance(flags, tuple)
     columns = HIDDEN if signature.attributes.get("add_normalized") else COLUMNS
     up = INNER if signature.text("gating") in ("none", "separate") else 2 * INNER
-    shapes: dict[str, Shape] = {"x": (*ROWS, HIDDEN), "residual": (*ROWS, columns)}
+    shapes: dict[str, Shape] = {"x": (*ROWS, HIDDEN), "residual": (*ROWS, columns), "residual2": (*ROWS, columns)}
     weights = {"up": (HIDDEN, up), "gate": (HIDDEN, INNER), "down": (INNER, columns)}
     for (name, shape), flag in zip(weights.items(), flags, strict=True):
         shapes[f"w_{name}"] = shape[::-1] if flag else shape
@@ -214,7 +222,8 @@ def _softmax_shapes(signature: Signature) -> dict[str, Shape]:
 def _linear_shapes(signature: Signature) -> dict[str, Shape]:
     weight = (COLUMNS, HIDDEN) if signature.integer("transposed") else (HIDDEN, COLUMNS)
     leading = (math.prod(ROWS),) if signature.integer("folded") else ROWS
-    rows: dict[str, Shape] = {"x": (*leading, HIDDEN), "residual": (*ROWS, COLUMNS), "w": weight}
+    result: Shape = (*ROWS, COLUMNS)
+    rows: dict[str, Shape] = {"x": (*leading, HIDDEN), "residual": result, "residual2": result, "w": weight}
     return {**rows, "bias": (COLUMNS,), "gain": (COLUMNS,), "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 

@@ -38,6 +38,8 @@ def _operand_refusal(signature: Signature) -> str | None:
         return "b_gate is one too many for this gating"
     if signature.has("residual") and signature.attributes.get("add_normalized"):
         return "it adds one value to the result: the residual or the normalised rows"
+    if signature.has("residual2") and not signature.has("residual"):
+        return "a second residual needs a first one"
     element = signature.dtypes["x"]
     other = sorted(n for n, t in signature.dtypes.items() if t != element and n not in ("gamma", "beta"))
     return f"{other[0]} has another element type than x" if other else None

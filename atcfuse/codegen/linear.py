@@ -25,6 +25,8 @@ def refusal(signature: Signature) -> str | None:
         return f"the norm is {signature.text('norm')!r}; layer_norm and rms_norm are possible"
     if signature.integer("folded") and not signature.has("residual"):
         return "folded rows need a residual, whose shape the result has"
+    if signature.has("residual2") and not signature.has("residual"):
+        return "a second residual needs a first one"
     element = signature.dtypes["x"]
     other = sorted(n for n, t in signature.dtypes.items() if t != element and n not in ("gamma", "beta"))
     return f"{other[0]} has another element type than x" if other else None
@@ -46,6 +48,7 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "inputs": inputs,
         "parameters": [*inputs, *outputs],
         "norm": problem.norm,
+        "residuals": [name for name in ("residual", "residual2") if signature.has(name)],
         "prologue": "" if problem.prologue == "none" else problem.prologue,
         **{
             name: getattr(problem, name)

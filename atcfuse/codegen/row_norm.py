@@ -26,6 +26,8 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "operands": [*inputs, *(name for name in outputs if signature.has(name))],
         "subtracts_mean": signature.spec.name not in _RMS,
         "has_beta": signature.has("beta"),
+        "residual_input": inputs.index("residual") if "residual" in inputs else -1,
+        "has_residual": signature.has("residual"),
         "has_sum": "sum" in outputs,
         "keeps_sum": signature.has("sum"),
     }

@@ -117,14 +117,33 @@ class RuleFinder:
         if rule.name not in self._matched:
             fragment = self._anchoring(step)
             if fragment is None:
-                nodes = self._head_nodes(step)
+                self._matched[rule.name] = self._at(rule, step, self._head_nodes(step))
             else:
-                inner = self._occurrences.inner(fragment)
-                outer = [i for i in self._occurrences.of(fragment) if i not in inner and i not in self._copies]
-                alike = [i for model in outer for i in self._copies.behind(model)]
-                nodes = [self.scope.nodes[i] for i in (*outer, *alike)]
-            self._matched[rule.name] = self._at(rule, step, nodes)
+                self._matched[rule.name] = self._at_occurrences(rule, step, fragment)
         return self._matched[rule.name]
+
+    def _at_occurrences(self, rule: Rule, step: Step, fragment: Fragment) -> list[Match]:
+        """The matches where a fragment is found: those of the largest occurrences, and those within one that gave none.
+
+        An occurrence is the union of all ways to read it. Where the match is a smaller one, or there is none, what is
+        found in the rest of it stands for itself: of `(p + r) + s` all is an occurrence, but where `p + r` is read
+        elsewhere too and `s` is a projection as well, there are two.
+        """
+        inner = self._occurrences.inner(fragment)
+        occurrences = [i for i in self._occurrences.of(fragment) if i not in self._copies]
+        found = self._at(rule, step, self._with_copies(i for i in occurrences if i not in inner))
+        taken = {member for match in found for member in match.members}
+        for index in sorted((i for i in occurrences if i in inner), key=self.scope.positions.__getitem__, reverse=True):
+            if index not in taken:
+                within = self._at(rule, step, self._with_copies([index]))
+                taken.update(member for match in within for member in match.members)
+                found += within
+        return sorted(found, key=lambda match: self._position(match.anchor))
+
+    def _with_copies(self, indices: Iterable[int]) -> list[Node]:
+        """Nodes, and those in the middle of many layers that get what is found at them."""
+        every = [i for index in indices for i in (index, *self._copies.behind(index))]
+        return [self.scope.nodes[i] for i in every]
 
     def shorter(self, match: Match, without: int) -> Match | None:
         """Another match from the same anchor, without one of the nodes, or None."""

@@ -15,7 +15,7 @@ from atcfuse.graph.index import Scope
 from atcfuse.match.causal import alignment
 from atcfuse.match.chains import roots
 from atcfuse.match.indexed import Bands
-from atcfuse.match.values import Built
+from atcfuse.match.values import Built, Value
 
 QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
 
@@ -210,6 +210,15 @@ def _append(items: Any, item: Any) -> list[Any]:
     return [*(items or []), item]
 
 
+def _each_of_pairs(value: Any, width: int, interleaved: int) -> Built:
+    """One number a pair as one for each of its elements: halves or neighbours of `width` elements make the pairs.
+
+    It is gathered once a model, before the fused nodes that read it.
+    """
+    indices = tuple(i // 2 if interleaved else i % (width // 2) for i in range(width))
+    return Built("Gather", (Value(value),), (("axis", -1), ("indices", indices)))
+
+
 def _real(function: Callable[[float], float]) -> Callable[[Any], float]:
     def apply(x: Any) -> float:
         if not isinstance(x, (int, float)):
@@ -236,6 +245,7 @@ _PURE: dict[str, Callable[..., Any]] = {
     "append": _append,
     "length": lambda items: len(items or []),
     "close": _close,
+    "each_of_pairs": _each_of_pairs,
     "sqrt": _real(math.sqrt),
     "abs": _real(abs),
     "exp": _real(math.exp),

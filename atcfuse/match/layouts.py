@@ -190,6 +190,8 @@ def _operand_layout(
             return Blame(name, Refusal("ATF315", f"{name} is cut across its positions or head dim", where))
         letters[letter] = one
     present = {n: f for n, f in letters.items() if f[0] != 1 and f[1] != 0}
+    if "D" in present and all(present[n][1] != 1 for n in ("DS" if name == "k" else "D") if n in present):
+        return Blame(name, Refusal("ATF315", f"the head dim of {name} is not contiguous in {where}", where))
     view = link.view
     found = layout_text(link.shape, present) if isinstance(view.offset, int) else None
     if found is None:

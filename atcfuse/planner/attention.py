@@ -42,11 +42,13 @@ def _attention_work(problem: AttentionProblem, predicted: Prediction, tile_rows:
     scores = p.batch * p.heads * _visited_scores(p, rows, columns)
     flops = 2 * scores * (p.head_dim + p.value_dim)
     query_tiles = ceil_div(p.queries, rows)
-    tasks = p.batch * p.heads * query_tiles
-    cores = predicted.blocks if p.shared_core else 2 * predicted.blocks
-    heads_at_once = min(p.batch * p.heads, ceil_div(cores, query_tiles) + 1)
+    # At the sizes assumed there may be no batch, query or key: a launch that computes nothing.
+    heads, blocks = max(1, p.batch * p.heads), max(1, predicted.blocks)
+    tasks = max(1, p.batch * p.heads * query_tiles)
+    cores = blocks if p.shared_core else 2 * blocks
+    heads_at_once = min(heads, ceil_div(cores, max(1, query_tiles)) + 1)
     sizes = _attention_sizes(p)
-    resident = {name: ceil_div(size * heads_at_once, p.batch * p.heads) for name, size in sizes.items()}
+    resident = {name: ceil_div(size * heads_at_once, heads) for name, size in sizes.items()}
     return KernelWork(
         kernel="attention",
         reads=predicted.reads,
@@ -61,7 +63,7 @@ def _attention_work(problem: AttentionProblem, predicted: Prediction, tile_rows:
         dtype="float16" if p.element_bytes == 2 else "float32",
         form=predicted.form,
         tasks=tasks,
-        blocks=predicted.blocks,
+        blocks=blocks,
         vector_blocks=cores,
         tiles=max(1, ceil_div(p.keys, columns) * ceil_div(tasks, cores)),
         double_buffered=not p.shared_core,
@@ -99,7 +101,7 @@ def _count(shape: tuple[int, ...]) -> int:
 def padding_remarks(problem: AttentionProblem, columns: int) -> tuple[str, ...]:
     """What lengths that are no multiple of the cube's 16 cost, such as 4097."""
     p = problem
-    if p.queries == 1:
+    if p.queries <= 1 or p.keys == 0:
         return ()
     rows, columned = round_up(p.queries, CUBE_UNIT), round_up(p.keys, CUBE_UNIT)
     if (rows, columned) == (p.queries, p.keys):

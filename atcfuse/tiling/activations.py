@@ -26,6 +26,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_quick": Activation(1, 8_192, 6),
     "silu": Activation(1, 8_192, 5),
     "relu": Activation(0, 0, 1),
+    "relu_squared": Activation(0, 0, 2),
     "tanh": Activation(0, 8_192, 6),
     "sigmoid": Activation(0, 8_192, 4),
 }

@@ -64,6 +64,8 @@ class Task:
 
 def tasks_of(problem: Problem, rows: int, columns: int) -> list[Task]:
     """What each query tile of one head visits where a task is `rows` queries and a tile `columns` keys, in order."""
+    if problem.queries == 0:
+        return []
     keys, count = problem.keys, ceil_div(problem.queries, rows)
     tiles = ceil_div(keys, columns)
     left = problem.queries - (count - 1) * rows

@@ -65,9 +65,15 @@ class Problem:
     gating: str = "none"
     biases: tuple[bool, bool, bool] = (False, False, False)
     residual: bool = False
+    residual2: bool = False
     norm: Norm | None = None
     element_bytes: int = 2
     widens_bias: bool = False
+
+    @property
+    def residuals(self) -> int:
+        """How many values of the result's shape are added to it."""
+        return self.residual + self.residual2
 
     @property
     def factors(self) -> int:
@@ -188,6 +194,7 @@ def problem_of(
         gating=gating,
         biases=("b_up" in dtypes, "b_gate" in dtypes, "b_down" in dtypes),
         residual="residual" in dtypes,
+        residual2="residual2" in dtypes,
         norm=_norm_of(attributes, dtypes) if "norm" in attributes else None,
         element_bytes=_BYTES[dtypes["x"]],
         widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"],
@@ -328,7 +335,7 @@ class _Counts:
             self.workspace_written += (problem.factors + 1) * block + rows * problem.columns * 4
             self.workspace_read += (problem.factors + tiling.down.loads_of_a(problem.columns)) * block
         self.workspace_read += rows * problem.columns * 4
-        self.tensor_read += rows * problem.columns * size if problem.residual else 0
+        self.tensor_read += rows * problem.columns * size * problem.residuals
         # A packed up bias has as many elements as the columns of both products that read it.
         biases = sum(problem.bias_sizes)
         if problem.widens_bias:
@@ -340,7 +347,7 @@ class _Counts:
 def _input_bytes(problem: Problem) -> int:
     norm = problem.norm
     affine = problem.hidden * (norm.gamma_bytes + norm.beta_bytes) if norm is not None else 0
-    residual = problem.rows * problem.columns if problem.residual else 0
+    residual = problem.rows * problem.columns * problem.residuals
     elements = problem.rows * problem.hidden + problem.weights + sum(problem.bias_sizes) + residual
     return elements * problem.element_bytes + affine
 

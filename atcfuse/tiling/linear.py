@@ -57,6 +57,7 @@ class Problem:
     activation: str = "none"
     gain: bool = False
     residual: bool = False
+    residual2: bool = False
     prologue: str = "none"
     norm: str = ""
     gamma_bytes: int = 0
@@ -74,9 +75,14 @@ class Problem:
         return ("bias",) * (self.bias and self.brain) + ("gain",) * self.gain
 
     @property
+    def residuals(self) -> int:
+        """How many values of the result's shape are added to it."""
+        return self.residual + self.residual2
+
+    @property
     def finishes(self) -> bool:
         """Whether the product goes through the workspace to a vector core."""
-        return bool(self.vectors) or self.scaled or self.activation != "none" or self.residual
+        return bool(self.vectors) or self.scaled or self.activation != "none" or self.residuals > 0
 
     @property
     def prepares(self) -> bool:
@@ -91,8 +97,8 @@ class Problem:
     @property
     def scratch(self) -> int:
         """Float planes beside a tile."""
-        narrow = self.residual and self.element_bytes < 4
-        return max(activation(self.prologue).scratch, activation(self.activation).scratch, int(narrow))
+        narrow = self.residuals and self.element_bytes < 4
+        return max(activation(self.prologue).scratch, activation(self.activation).scratch, int(bool(narrow)))
 
     @property
     def temporary(self) -> int:
@@ -104,7 +110,7 @@ class Problem:
         """UB bytes of a tile's element: loaded tiles and results double-buffered, float planes."""
         if not self.tiled:
             return 0
-        return _TILES * self.element_bytes * (2 + self.residual) + 4 * (1 + self.scratch)
+        return _TILES * self.element_bytes * (2 + self.residuals) + 4 * (1 + self.scratch)
 
     @property
     def row_instructions(self) -> int:
@@ -118,7 +124,7 @@ class Problem:
         """Vector instructions that an element of the product passes."""
         if not self.finishes:
             return 0
-        residual = self.residual * (2 if self.element_bytes < 4 else 1)
+        residual = self.residuals * (2 if self.element_bytes < 4 else 1)
         return _CASTS + len(self.vectors) + self.scaled + activation(self.activation).passes + residual
 
     @property
@@ -223,7 +229,7 @@ def features(attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> dict[s
     return {
         "element_bytes": _BYTES[dtypes["x"]],
         "brain": dtypes["x"] == ELEMENT_TYPES["bfloat16"],
-        **{name: name in dtypes for name in ("bias", "gain", "residual", "normalized")},
+        **{name: name in dtypes for name in ("bias", "gain", "residual", "residual2", "normalized")},
         "scaled": float(attributes["scale"]) != 1.0,
         "activation": str(attributes["activation"]),
         "prologue": str(attributes.get("prologue", "none")),
@@ -340,7 +346,7 @@ class _Counts:
         operand = rows * problem.hidden * size
         loaded = operand * tiling.cube.loads_of_a(columns)
         vectors = problem.bias + problem.gain
-        self.tensor_read += (problem.hidden + vectors + rows * problem.residual) * columns * size
+        self.tensor_read += (problem.hidden + vectors + rows * problem.residuals) * columns * size
         if problem.prepares:
             self.workspace_written += operand
             self.workspace_read += loaded
@@ -365,7 +371,7 @@ def _covered(blocks: Iterable[tuple[int, int]]) -> int:
 
 def _input_bytes(problem: Problem) -> int:
     vectors = problem.columns * (problem.bias + problem.gain)
-    residual = problem.rows * problem.columns * problem.residual
+    residual = problem.rows * problem.columns * problem.residuals
     operands = problem.rows * problem.hidden + problem.hidden * problem.columns + vectors + residual
     return operands * problem.element_bytes + problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
 

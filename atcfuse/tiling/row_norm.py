@@ -36,7 +36,8 @@ class Problem:
     """One node: the sum is [rows, hidden] once its leading dims are folded.
 
     `periods` are the rows of each summand, which begins anew after so many, or None where they do not repeat evenly.
-    `element_bytes` is of summands and results; `gamma_bytes` and `beta_bytes` are 0 where there are none.
+    `residual` holds where a value of the sum's shape is added to the normalised rows. `element_bytes` is of
+    summands and results; `gamma_bytes` and `beta_bytes` are 0 where there are none.
     `copies_blocks` holds for chips that move whole 32-byte blocks only.
     """
 
@@ -47,6 +48,7 @@ class Problem:
     gamma_bytes: int = 2
     beta_bytes: int = 2
     keeps_sum: bool = False
+    residual: bool = False
     copies_blocks: bool = False
 
     @property
@@ -111,6 +113,7 @@ def problem_of(dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]], f
         gamma_bytes=_BYTES[dtypes["gamma"]] if "gamma" in dtypes else 0,
         beta_bytes=_BYTES[dtypes["beta"]] if "beta" in dtypes else 0,
         keeps_sum="sum" in dtypes,
+        residual="residual" in dtypes,
         copies_blocks=family != "910B",
     )
 
@@ -147,7 +150,9 @@ def predict(tiling: Plan) -> Prediction:
     for summand in range(len(problem.periods)):
         passes = 1 if tiling.row_fits else 2
         read += row * (active if tiling.stays(summand) else problem.rows * passes)
-    inputs = row * sum(period or 0 for period in problem.periods) + affine
+    added = problem.rows * row if problem.residual else 0
+    read += added
+    inputs = row * sum(period or 0 for period in problem.periods) + affine + added
     written = problem.rows * row * problem.made
     return Prediction(inputs + written, read, written, _ub_bytes(tiling))
 

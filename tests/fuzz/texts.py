@@ -78,7 +78,21 @@ def _tokens(text: str, rng: random.Random) -> str:
 NAMES = ("x", "scores", "H", "B", "big", "text", "items", "none", "ratio", "missing")
 FUNCTIONS = (
     *("scalar", "shape", "rank", "dim", "size", "dtype", "same_shape", "leading", "made_by", "is_number", "absent"),
-    *("present", "append", "length", "close", "sqrt", "abs", "exp", "log", "rounded", "stored", "repeats_in", "opset"),
+    *(
+        "present",
+        "append",
+        "length",
+        "close",
+        "each_of_pairs",
+        "sqrt",
+        "abs",
+        "exp",
+        "log",
+        "rounded",
+        "stored",
+        "repeats_in",
+        "opset",
+    ),
     *("is_uniform_along", "causal", "aligned", "quantized", "single_output", "rooted_in", "only", "nothing"),
 )
 LITERALS = (

@@ -50,7 +50,7 @@ class Case:
 
     @property
     def dtypes(self) -> dict[str, int]:
-        names = ["x", "w", "y", *(n for n in ("bias", "gain", "residual", "normalized") if n in self.has)]
+        names = ["x", "w", "y", *(n for n in ("bias", "gain", "residual", "residual2", "normalized") if n in self.has)]
         affine = {name: self.affine for name in ("gamma", "beta") if name in self.has}
         return {**dict.fromkeys(names, self.dtype), **affine}
 
@@ -79,7 +79,7 @@ def make_inputs(case: Case, leading: Sequence[int], hidden: int, columns: int, m
         "w": (columns, hidden) if case.transposed else (hidden, columns),
         **dict.fromkeys(("bias", "gain"), (columns,)),
         **dict.fromkeys(("gamma", "beta"), (hidden,)),
-        "residual": (*leading, columns),
+        **dict.fromkeys(("residual", "residual2"), (*leading, columns)),
     }
     inputs = {}
     for name, dtype in case.dtypes.items():
@@ -104,7 +104,7 @@ def activated(kind: str, x: Array) -> Array:
         return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
     if kind == "gelu_tanh":
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return {"none": x, "relu": np.maximum(x, 0), "tanh": np.tanh(x)}[kind]
+    return {"none": x, "relu": np.maximum(x, 0), "relu_squared": np.maximum(x, 0) ** 2, "tanh": np.tanh(x)}[kind]
 
 
 def reference(case: Case, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -121,4 +121,4 @@ def reference(case: Case, inputs: Mapping[str, Array]) -> dict[str, Array]:
     product = decode(encode(rows, case.dtype), case.dtype) @ weight + exact.get("bias", 0.0)
     product = product.reshape(exact["residual"].shape) if case.folded else product
     result = activated(case.activation, np.float32(case.scale) * product) * exact.get("gain", 1.0)
-    return {**results, "y": result + exact.get("residual", 0.0)}
+    return {**results, "y": result + exact.get("residual", 0.0) + exact.get("residual2", 0.0)}

@@ -28,6 +28,7 @@ TRUTHS: Mapping[str, Callable[[float], float]] = {
     "gelu_quick": lambda x: x / (1 + math.exp(-1.702 * x)),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "relu": lambda x: max(x, 0.0),
+    "relu_squared": lambda x: max(x, 0.0) ** 2,
     "tanh": math.tanh,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
 }

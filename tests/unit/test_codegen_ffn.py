@@ -36,7 +36,11 @@ ACTIVATIONS = {
     "gelu_quick": lambda x: x / (1 + np.exp(-1.702 * x)),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "relu": lambda x: np.maximum(x, 0.0),
+    "relu_squared": lambda x: np.maximum(x, 0.0) ** 2,
 }
+
+ADDED = {"": 0, "operand": 1, "two operands": 2, "normalized": 0}
+"""Operands that are added to the result."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Case:
     """A signature. `weights` has a letter pair each for up, gate and down: `t` transposed or `n`, `b` with bias or `-`.
 
     `norm` is "" for the ffn kernel; `affine` the element type of gamma and beta; `added` what is added to the result:
-    "", "operand" or "normalized".
+    "", "operand", "two operands" or "normalized".
     """
 
     dtype: int
@@ -79,7 +83,7 @@ class Case:
             types |= {"beta": self.affine} if self.beta else {}
         types |= {f"w_{name}": self.dtype for name in self.pairs}
         types |= {f"b_{name}": self.dtype for name, pair in self.pairs.items() if pair[1] == "b"}
-        types |= {"residual": self.dtype} if self.added == "operand" else {}
+        types |= dict.fromkeys(("residual", "residual2")[: ADDED[self.added]], self.dtype)
         return types | {"y": self.dtype} | ({"normalized": self.dtype} if self.normalized else {})
 
     def render(self) -> GeneratedKernel:
@@ -99,7 +103,26 @@ BRAIN = Case(BFLOAT16, "nb tb tb", "gelu_tanh", "separate", "layer_norm", BFLOAT
 BRAIN_PACKED = Case(BFLOAT16, "tb n-", "silu", "gate_up", "rms_norm", FLOAT, beta=False, added="normalized")
 BRAIN_PLAIN = Case(BFLOAT16, "n- nb", "relu")
 SINGLE = Case(FLOAT, "nb nb", norm="layer_norm", affine=FLOAT, added="normalized", normalized=True)
-CASES = [PLAIN, BERT, GPT, LLAMA, MIXED, PHI, BERT_PACKED, T5, BRAIN, BRAIN_PACKED, BRAIN_PLAIN, SINGLE]
+PARALLEL = Case(FLOAT16, "n- n-", "gelu_tanh", added="two operands")
+PARALLEL_NORM = Case(FLOAT, "nb nb", "gelu_erf", norm="layer_norm", affine=FLOAT, added="two operands")
+NEMOTRON = Case(BFLOAT16, "n- n-", "relu_squared", norm="layer_norm", affine=BFLOAT16, added="two operands")
+CASES = [
+    PLAIN,
+    PARALLEL,
+    PARALLEL_NORM,
+    NEMOTRON,
+    BERT,
+    GPT,
+    LLAMA,
+    MIXED,
+    PHI,
+    BERT_PACKED,
+    T5,
+    BRAIN,
+    BRAIN_PACKED,
+    BRAIN_PLAIN,
+    SINGLE,
+]
 
 
 def encode(values: Any, dtype: int) -> Any:
@@ -123,7 +146,7 @@ def operand_shapes(case: Case, leading: Sequence[int], sizes: Sequence[int]) -> 
     flags = dict(zip(("w_up", "w_gate", "w_down"), case.attributes["transposed"], strict=True))
     shapes = {name: shape[::-1] if flags[name] else shape for name, shape in plain.items()}
     biases = {"b_up": (up,), "b_gate": (inner,), "b_down": (columns,)}
-    rows = {"x": (*leading, hidden), "residual": (*leading, columns)}
+    rows = {"x": (*leading, hidden), "residual": (*leading, columns), "residual2": (*leading, columns)}
     return {**rows, **shapes, **biases, "gamma": (hidden,), "beta": (hidden,)}
 
 
@@ -168,7 +191,7 @@ def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
         gate, up = halves[::-1] if case.gating == "up_gate" else halves
         hidden = ACTIVATIONS[case.activation](gate) * up
     y = project(decode(encode(hidden, case.dtype), case.dtype), "down")
-    extra = {"operand": lambda: exact["residual"], "normalized": lambda: rows, "": lambda: 0.0}[case.added]()
+    extra = rows if case.added == "normalized" else exact.get("residual", 0.0) + exact.get("residual2", 0.0)
     return {**results, "y": y + extra}
 
 
@@ -346,6 +369,7 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(case: Case, tmp_path: Pa
         (PLAIN, "b_up", (31,), "a bias needs as many elements"),
         (PLAIN, "w_down", (33, 24), "as many rows as there are hidden columns"),
         (PLAIN, "residual", (4, 23), "as many elements as the result"),
+        (PARALLEL, "residual2", (4, 23), "as many elements as the result"),
         (LLAMA, "w_gate", (64, 31), "the size of the up weight"),
         (PHI, "w_up", (64, 63), "an even number of columns"),
         (BERT, "gamma", (63,), "gamma and beta need as many elements"),
@@ -489,6 +513,7 @@ def test_a_broken_kernel_is_caught(
         (PLAIN, "910B", {}, {"w_gate": FLOAT16}, "w_gate is one too many"),
         (PHI, "910B", {}, {"b_gate": FLOAT16}, "b_gate is one too many"),
         (BERT, "910B", {}, {"residual": FLOAT16}, "it adds one value"),
+        (MIXED, "910B", {}, {"residual2": FLOAT16}, "a second residual needs a first one"),
         (PLAIN, "910B", {}, {"w_down": FLOAT}, "w_down has another element type"),
         (PLAIN, "910B", {}, {}, None),
         (SINGLE, "910B", {}, {}, None),

@@ -42,6 +42,9 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++
 
 RESIDUAL = Case(parts="bias residual")
 FOLDED = replace(RESIDUAL, folded=True)
+PARALLEL = Case(parts="bias residual residual2")
+PARALLEL_FLOAT = Case(FLOAT, "gain residual residual2", scale=0.5, activation="relu_squared")
+PARALLEL_FOLDED = replace(PARALLEL, folded=True)
 PLAIN_SUM = Case(parts="residual", transposed=True)
 GELU = Case(parts="bias", activation="gelu_erf")
 EVERYTHING = Case(parts="bias gain residual", scale=0.25, activation="gelu_tanh", transposed=True)
@@ -105,6 +108,9 @@ def run(
         (RESIDUAL, (1, 3, 5), 1000, 77, PLATFORM_910B),
         (RESIDUAL, (300,), 72, 2000, TIGHT),
         (FOLDED, (2, 3, 7), 40, 70, SMALL),
+        (PARALLEL, (3, 19), 64, 192, SMALL),
+        (PARALLEL_FLOAT, (2, 33), 40, 77, TIGHT),
+        (PARALLEL_FOLDED, (2, 3, 7), 40, 70, SMALL),
         (PLAIN_SUM, (), 40, 7, SMALL),
         (PLAIN_SUM, (1,), 4096, 4096, PLATFORM_910B),
         (GELU, (17,), 4096, 300, PLATFORM_910B),
@@ -294,10 +300,11 @@ def test_folded_rows_must_be_as_many_as_the_residuals(programs: Path) -> None:
         ("gain", np.s_[:-1], "bias and gain need as many elements"),
         ("residual", np.s_[:-1], "the residual needs the shape of the result"),
         ("residual", np.s_[0], "the residual needs the shape of the result"),
+        ("residual2", np.s_[:-1], "the residual needs the shape of the result"),
     ],
 )
 def test_wrong_shapes_are_refused_before_anything_runs(name: str, cut: Any, message: str, programs: Path) -> None:
-    case = replace(EVERYTHING, transposed=False)
+    case = replace(EVERYTHING, parts="bias gain residual residual2", transposed=False)
     inputs = make_inputs(case, (4,), 64, 32)
     inputs[name] = inputs[name][cut]
     with pytest.raises(AtcfuseError, match=message):
@@ -409,6 +416,7 @@ def test_a_broken_kernel_is_caught(name: str, programs: Path, monkeypatch: pytes
         (EVERYTHING, "910B", {"activation": "mish"}, {}, "the activation is 'mish'"),
         (EVERYTHING, "910B", {"prologue": "mish"}, {}, "the prologue is 'mish'"),
         (GELU, "910B", {"folded": 1}, {}, "folded rows need a residual"),
+        (GELU, "910B", {}, {"residual2": FLOAT16}, "a second residual needs a first one"),
         (NORM, "910B", {"norm": "batch_norm"}, {}, "'batch_norm'"),
         (EVERYTHING, "910B", {}, {"gain": FLOAT}, "gain has another element type than x"),
         (NORM_KEPT, "910B", {}, {}, None),

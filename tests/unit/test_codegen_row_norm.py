@@ -44,6 +44,7 @@ class Case:
     beta: bool = True
     epsilon: float = 1e-5
     family: str = "910B"
+    residual: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -55,6 +56,7 @@ class Case:
         if self.affine is not None:
             types["gamma"] = self.affine
             types |= {"beta": self.affine} if self.beta and "rms" not in self.kernel else {}
+        types |= {"residual": self.dtype} if self.residual else {}
         return types | {"y": self.dtype} | ({"sum": self.dtype} if self.keeps_sum else {})
 
     def render(self) -> GeneratedKernel:
@@ -78,9 +80,12 @@ NORM_BARE = Case("layer_norm", BFLOAT16, None)
 RMS = Case("rms_norm", FLOAT16, FLOAT16)
 RMS_WIDE = Case("rms_norm", FLOAT, FLOAT16)
 RMS_BARE = Case("rms_norm", BFLOAT16, None)
+RMS_SUM = Case("rms_norm", FLOAT16, FLOAT16, residual=True)
+RMS_SUM_WIDE = Case("rms_norm", FLOAT, FLOAT, residual=True)
+NORM_SUM = Case("layer_norm", BFLOAT16, FLOAT, residual=True)
 CASES = [
     ADD, ADD_THREE, ADD_THREE_KEPT, ADD_BARE, ADD_BRAIN, ADD_RMS, ADD_RMS_THREE, ADD_RMS_WIDE,
-    NORM, NORM_WIDE, NORM_MIXED, NORM_BARE, RMS, RMS_WIDE, RMS_BARE,
+    NORM, NORM_WIDE, NORM_MIXED, NORM_BARE, RMS, RMS_WIDE, RMS_BARE, RMS_SUM, RMS_SUM_WIDE, NORM_SUM,
 ]  # fmt: skip
 
 
@@ -94,6 +99,8 @@ def make_inputs(case: Case, shapes: Sequence[Shape], mean: float = 0.7) -> dict[
     inputs = {}
     for name, shape in zip(case.names, shapes, strict=True):
         inputs[name] = encode(rng.standard_normal(shape) * 1.5 + mean, case.dtype)
+    if case.residual:
+        inputs["residual"] = encode(rng.standard_normal(shapes[0]), case.dtype)
     for name in ("gamma", "beta"):
         if name in case.dtypes:
             inputs[name] = encode(1 + 0.3 * rng.standard_normal(hidden), case.dtypes[name])
@@ -110,7 +117,7 @@ def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if "rms" not in case.kernel:
         rows = rows - rows.mean(-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(-1, keepdims=True) + case.epsilon)
-    return results | {"y": rows * exact.get("gamma", 1.0) + exact.get("beta", 0.0)}
+    return results | {"y": rows * exact.get("gamma", 1.0) + exact.get("beta", 0.0) + exact.get("residual", 0.0)}
 
 
 def check_numbers(case: Case, inputs: Mapping[str, Any], result: TwinResult) -> None:
@@ -172,6 +179,13 @@ def run(
         (ADD_RMS, [(4, 4096), (4, 4096)], PLATFORM_910B),
         (ADD_RMS_THREE, [(9, 77), (9, 77), (77,)], SMALL),
         (ADD_RMS_WIDE, [(4, 8192), (4, 8192)], SMALL),
+        (RMS_SUM, [(2, 19, 64)], SMALL),
+        (RMS_SUM, [(20, 30_000)], SMALL),
+        (RMS_SUM_WIDE, [(7, 5, 100)], SMALL),
+        (RMS_SUM_WIDE, [(3, 40_001)], SMALL),
+        (NORM_SUM, [(131, 72)], PLATFORM_910B),
+        (NORM_SUM, [(3, 30_000)], SMALL),
+        (on_310p(RMS_SUM), [(3, 7, 64)], SMALL_310P),
         (NORM, [(3, 5, 768)], PLATFORM_910B),
         (NORM, [(300, 1)], SMALL),
         (NORM, [(5, 20_000)], SMALL),

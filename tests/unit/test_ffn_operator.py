@@ -30,7 +30,8 @@ def signature(activation: str, gating: str, norm: str, dtype: int, added: str) -
     attributes: dict[str, Any] = {"activation": activation, "gating": gating, "transposed": (0, 0, 1)}
     names = ["x", "w_up", "w_down", "b_up", "b_down", "y"]
     names += ["w_gate", "b_gate"] if gating == "separate" else []
-    names += ["residual"] if added == "residual" else []
+    names += ["residual"] if added.startswith("residual") else []
+    names += ["residual2"] if added == "residuals" else []
     if norm:
         attributes |= {"norm": norm, "epsilon": 1e-5, "add_normalized": int(added == "normalized")}
         names += ["gamma", "normalized"]
@@ -40,7 +41,13 @@ def signature(activation: str, gating: str, norm: str, dtype: int, added: str) -
 
 def shapes_of(of: Signature, hidden: int = 8, columns: int = 8) -> dict[str, tuple[int, ...]]:
     up = INNER if of.text("gating") in ("none", "separate") else 2 * INNER
-    rows = {"x": (2, 3, hidden), "residual": (2, 3, columns), "gamma": (hidden,), "w_up": (hidden, up), "b_up": (up,)}
+    rows = {
+        "x": (2, 3, hidden),
+        **dict.fromkeys(("residual", "residual2"), (2, 3, columns)),
+        "gamma": (hidden,),
+        "w_up": (hidden, up),
+        "b_up": (up,),
+    }
     return {**rows, "w_gate": (hidden, INNER), "b_gate": (INNER,), "w_down": (columns, INNER), "b_down": (columns,)}
 
 
@@ -51,6 +58,8 @@ def shapes_of(of: Signature, hidden: int = 8, columns: int = 8) -> dict[str, tup
         ("gelu_erf", "none", "", FLOAT, "residual"),
         ("gelu_tanh", "none", "layer_norm", FLOAT, "normalized"),
         ("gelu_quick", "separate", "layer_norm", FLOAT16, "residual"),
+        ("relu_squared", "none", "rms_norm", FLOAT, "residuals"),
+        ("relu", "none", "", FLOAT16, "residuals"),
         ("silu", "gate_up", "rms_norm", FLOAT, ""),
         ("relu", "up_gate", "", FLOAT16, ""),
     ],

@@ -91,6 +91,8 @@ def test_refusals(problem: Problem, device, occupancy: float | None, code: str) 
 CASES = [
     Case(FLOAT16, "bias gain residual", scale=0.5, activation="gelu_erf", transposed=True),
     Case(FLOAT, "bias", prologue="silu"),
+    Case(FLOAT, "bias residual residual2", activation="relu_squared"),
+    Case(FLOAT16, "residual residual2", folded=True),
     Case(FLOAT16, "bias residual", folded=True),
     Case(FLOAT, "gamma beta bias residual normalized", norm="layer_norm", affine=FLOAT, activation="tanh"),
     Case(FLOAT16, "gamma", norm="rms_norm", transposed=True),

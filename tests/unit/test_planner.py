@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atcfuse.device import load_device
+from atcfuse.cost.memory import moved_by_kernel
+from atcfuse.cost.stages import fused_stage
+from atcfuse.device import Device, load_device
 from atcfuse.graph.work import Product
 from atcfuse.match.values import Refusal
 from atcfuse.options import TileLevel
@@ -130,6 +132,17 @@ def test_lengths_that_break_alignment_are_remarked_with_their_cost() -> None:
     )
     assert planned(plan_attention(problem(4096), B1)).remarks == ()
     assert planned(plan_attention(problem(1, 4097), B1)).remarks == ()
+
+
+@pytest.mark.parametrize("device", [B1, P3], ids=["910B", "310P"])
+@pytest.mark.parametrize("none", [{"batch": 0}, {"queries": 0}, {"queries": 0, "keys": 0}, {"queries": 3, "keys": 0}])
+def test_sizes_of_nothing_have_a_plan_and_a_price(device: Device, none: dict[str, int]) -> None:
+    """A model may have no queries at the sizes assumed, where these are a difference of two dynamic dims."""
+    work = plan_attention(replace(problem(1), **none), device)
+    assert isinstance(work, KernelWork)
+    assert work.cube_flops == 0
+    stage = fused_stage(work, moved_by_kernel(work, device.l2), device, 0.5)
+    assert stage.total_us >= 0
 
 
 @pytest.mark.parametrize("chip", ["Ascend910A", "Ascend310B1"])
