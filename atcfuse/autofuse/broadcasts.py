@@ -4,10 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
-from atcfuse.autofuse.grouping import Shape, Split, Splits
 from atcfuse.dims import Dim, as_symbol
 from atcfuse.elementwise import FULL, VARIES, Kind
+
+Shape = tuple[Dim, ...]
+
+
+class Split(NamedTuple):
+    """How many trailing axes of a shape are columns, and how many before these are rows: 0 for all that are left, of
+    which there is one batch.
+    """
+
+    columns: int
+    rows: int = 0
+
+
+Splits = frozenset[Split]
+
+
+def narrowed(shape: Shape, columns: int) -> Shape:
+    """The shape of one value a row."""
+    return (*shape[: len(shape) - columns], *(1,) * columns)
+
+
+def preferred(splits: Splits) -> Split:
+    """One batch where that may be, then the fewest columns, then the most rows."""
+    return min(splits, key=lambda s: (s.rows > 0, s.columns, -s.rows))
+
 
 Axes = tuple[bool | None, ...]
 """Whether an operand varies along each axis of a shape; None where the axis is 1."""
@@ -18,6 +43,8 @@ def axes_of(operand: Shape, shape: Shape) -> Axes | None:
     """Along which axes of a shape an operand varies, None where it is not broadcast to it for certain."""
     if operand == shape:
         return tuple(None if size == 1 else True for size in shape)
+    if len(operand) > len(shape):
+        return None
     padded = (1,) * (len(shape) - len(operand)) + tuple(operand)
     found: list[bool | None] = []
     for size, whole in zip(padded, shape, strict=True):

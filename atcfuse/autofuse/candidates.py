@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from atcfuse.autofuse.broadcasts import common_splits, kind_of, splits_of
-from atcfuse.autofuse.grouping import Shape, Space, Split, narrowed
+from atcfuse.autofuse.broadcasts import Shape, Split, common_splits, kind_of, narrowed, splits_of
+from atcfuse.autofuse.grouping import Space
 from atcfuse.dims import broadcast
 from atcfuse.elementwise import (
     BOOL,

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from atcfuse.autofuse.broadcasts import kind_of
+from atcfuse.autofuse.broadcasts import Shape, Split, kind_of, narrowed, preferred
 from atcfuse.autofuse.candidates import BFLOAT16, FLOATS, NAMES, Candidate, Reader
-from atcfuse.autofuse.grouping import Bounds, Load, Shape, Space, Vertex, cut, grow, narrowed, preferred, together
+from atcfuse.autofuse.grouping import Bounds, Load, Vertex, cut, grow, space_of
 from atcfuse.autofuse.rule import RULE
 from atcfuse.elementwise import (
     BOOL,
     COLUMN,
+    COMPARISONS,
     MAX_INPUTS,
     MAX_OUTPUTS,
     MOST_ELEMENTS,
@@ -47,6 +48,11 @@ _CALLS = {
     **dict.fromkeys(REDUCTIONS, 8),
     **dict.fromkeys(SOFTMAXES, 24),
 }
+_CHEAP = (
+    frozenset({"Add", "Sub", "Mul", "Min", "Max", "Neg", "Abs", "Cast", "Where", "Not", "And", "Or", "Xor"})
+    | COMPARISONS
+)
+"""Steps that may be computed again for every row or column that their result is broadcast along."""
 _CALLS_OTHERWISE = 4
 """Calls of a step with its waits, and what it takes to load and store a value."""
 
@@ -146,6 +152,9 @@ class _Grouping:
         self.scope, self.spec, self.limits = scope, spec, limits
         self._too_long: list[LeftOut] = []
         self._reader, self.steps = steps_of(scope, limits, kinds_of, keep)
+        for position, step in self.steps.items():
+            if step.op in _CHEAP and self._read_by_one(step):
+                self.steps[position] = replace(step, space=replace(step.space, lone=True))
         self._remote = self._remote_readers()
 
     def _remote_readers(self) -> dict[str, list[Node]]:
@@ -157,6 +166,21 @@ class _Grouping:
                 steps = [r for r in scope.consumers.get(name, ()) if scope.positions[r.index] in self.steps]
                 found.setdefault(origin, []).extend(steps)
         return found
+
+    def _read_by_one(self, step: Candidate) -> bool:
+        """Whether one step reads the result, through no-ops or not, and nobody else."""
+        scope, value = self.scope, step.node.outputs[0]
+        while not scope.is_output(value) and value not in scope.captured:
+            readers = {reader.index: reader for reader in scope.consumers.get(value, ())}
+            if len(readers) != 1:
+                return False
+            (reader,) = readers.values()
+            if scope.positions[reader.index] in self.steps:
+                return True
+            if len(reader.outputs) != 1 or reader.outputs[0] not in scope.alias:
+                return False
+            value = reader.outputs[0]
+        return False
 
     def fusions(self) -> list[Fusion]:
         """All fusions in the order of the graph."""
@@ -310,9 +334,7 @@ class _Grouping:
         self, steps: Sequence[Candidate], inputs: Sequence[str], outputs: Sequence[int]
     ) -> Expression | None:
         """What a kernel of the steps computes; None where inputs are broadcast as none can."""
-        space: Space | None = steps[0].space
-        for step in steps[1:]:
-            space = space and together(space, step.space)
+        space = space_of(step.space for step in steps)
         if space is None:
             return None
         split, shape = preferred(space.splits), space.shape
@@ -333,7 +355,7 @@ class _Grouping:
             steps=tuple(Step(s.op, tuple(map(argument, s.arguments)), s.dtype) for s in steps),
             outputs=tuple(outputs),
         )
-        return expression if None not in kinds.values() and _is_shaped(expression, steps, shape) else None
+        return expression if None not in kinds.values() and _is_shaped(expression, steps, shape, split) else None
 
     def _extents(self, step: Candidate, inputs: Sequence[str]) -> tuple[Extent, ...] | None:
         places = {d: (v, i) for v in reversed(inputs) for i, d in enumerate(self.scope.fact(v).shape or ())}
@@ -350,17 +372,22 @@ def _long(step: Candidate) -> LeftOut:
     return LeftOut(step.node, frozenset({step.node.index}), "ATF338", reason)
 
 
-def _is_shaped(expression: Expression, steps: Sequence[Candidate], shape: Shape) -> bool:
-    """Whether the results have the shapes that the kernel gives them."""
+def _is_shaped(expression: Expression, steps: Sequence[Candidate], shape: Shape, split: Split) -> bool:
+    """Whether the results have the shapes that the kernel gives them, or are broadcast to these inside of it."""
     narrow = narrowed(shape, expression.columns)
-    kinds = (expression.kind_of(Operand("t", at)) for at in range(len(steps)))
-    return all(s.shape == (narrow if kind == COLUMN else shape) for s, kind in zip(steps, kinds, strict=True))
+    for at, step in enumerate(steps):
+        exact = step.shape == (narrow if expression.kind_of(Operand("t", at)) == COLUMN else shape)
+        if not exact and (at in expression.outputs or kind_of(step.shape, shape, split) is None):
+            return False
+    return True
 
 
 def _fusible(source: Candidate, step: Candidate) -> bool:
     """Whether a step may be in the group of one that it reads: it reads whole rows, or one value of each."""
     if step.rows or source.shape == step.shape:
         return source.shape == step.space.shape
+    if source.space.lone and any(kind_of(source.shape, step.shape, split) for split in step.space.splits):
+        return True
     wide = {split.columns for split in step.space.splits if split.columns}
     return any(narrowed(step.shape, columns) == source.shape for columns in wide)
 

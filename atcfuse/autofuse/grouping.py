@@ -13,56 +13,49 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from atcfuse.dims import Dim
-
-Shape = tuple[Dim, ...]
-
-
-class Split(NamedTuple):
-    """How many trailing axes of a shape are columns, and how many before these are rows: 0 for all that are left, of
-    which there is one batch.
-    """
-
-    columns: int
-    rows: int = 0
-
-
-Splits = frozenset[Split]
+from atcfuse.autofuse.broadcasts import Shape, Splits, kind_of, narrowed
 
 
 @dataclass(frozen=True)
 class Space:
     """What members work on: a shape, which of its axes may be columns and rows, and whether it may be one value a row
-    of a wider shape, because all operands are whole or one element.
+    of a wider shape, because all operands are whole or one element. Where every member is cheap and `lone`, read by one
+    other member only, it may be broadcast to the wider shape in any way.
     """
 
     shape: Shape
     splits: Splits
     liftable: bool = False
-
-
-def narrowed(shape: Shape, columns: int) -> Shape:
-    """The shape of one value a row."""
-    return (*shape[: len(shape) - columns], *(1,) * columns)
-
-
-def preferred(splits: Splits) -> Split:
-    """One batch where that may be, then the fewest columns, then the most rows."""
-    return min(splits, key=lambda s: (s.rows > 0, s.columns, -s.rows))
+    lone: bool = False
 
 
 def together(a: Space, b: Space) -> Space | None:
     """The space of both, None where they have none in common."""
     if a.shape == b.shape:
         splits = a.splits & b.splits
-        return Space(a.shape, splits, a.liftable and b.liftable) if splits else None
+        return Space(a.shape, splits, a.liftable and b.liftable, a.lone and b.lone) if splits else None
     for low, high in ((a, b), (b, a)):
-        splits = frozenset(s for s in high.splits if s.columns and narrowed(high.shape, s.columns) == low.shape)
-        if low.liftable and splits:
-            return Space(high.shape, splits)
+        splits = _lifted(low, high) if low.liftable else frozenset()
+        if splits:
+            return Space(high.shape, splits, lone=low.lone and high.lone)
     return None
+
+
+def _lifted(low: Space, high: Space) -> Splits:
+    """The splits of the wider space for which the other one is one value a row, or is broadcast in a way of its own."""
+    if low.lone:
+        return frozenset(s for s in high.splits if kind_of(low.shape, high.shape, s) is not None)
+    return frozenset(s for s in high.splits if s.columns and narrowed(high.shape, s.columns) == low.shape)
+
+
+def space_of(spaces: Iterable[Space]) -> Space | None:
+    """The space of all, None where they have none in common."""
+    widest = sorted(dict.fromkeys(spaces), key=lambda s: -sum(size != 1 for size in s.shape))
+    found: Space | None = widest[0]
+    for space in widest[1:]:
+        found = found and together(found, space)
+    return found
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from atcfuse.autofuse.broadcasts import Shape
 from atcfuse.autofuse.candidates import Reader
 from atcfuse.autofuse.fusions import Limits, steps_of
-from atcfuse.autofuse.grouping import Shape
 from atcfuse.elementwise import OPERATORS, REDUCTIONS
 from atcfuse.graph.edit import Names, NewNode, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope

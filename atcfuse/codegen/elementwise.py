@@ -65,8 +65,6 @@ def refusal(signature: Signature) -> str | None:
         return "310P casts no integers as the kernel needs it"
     if signature.family == "310P" and any(step.op in ROUNDINGS for step in expression.steps):
         return "310P rounds no float32 to integers in place"
-    if any(x.dtype in INTEGERS and form_of(x.kind) == ROW for x in expression.inputs):
-        return "an integer row is not loaded"
     return None
 
 
@@ -137,7 +135,7 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "has_spread": bool(expression.of_form(ROW) or expression.of_form(COLUMN)),
         "means": any(step.op == "ReduceMean" for step in expression.steps),
         "reductions": [name for name in _REDUCTIONS if any(f"{name}Rows(" in line for line in program.lines)],
-        "loads_integers": any(x.dtype in INTEGERS and form_of(x.kind) == COLUMN for x in expression.inputs),
+        "loads_integers": any(x.dtype in INTEGERS and form_of(x.kind) in (ROW, COLUMN) for x in expression.inputs),
         "bool_spread": any(signature.dtypes[f"x{i + 1}"] == BOOL for i in expression.of_form(ROW)),
         "pads": signature.family == "910B",
         "temporary_bytes": TEMPORARY_BYTES,

@@ -86,7 +86,7 @@ REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSqu
 _SELECTIVE = ("Floor", "Ceil", "Round", "Sign")
 _UNARY = ("Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Relu", "Softplus", "Mish")
 _PERIODIC = ("Sin", "Cos")
-_COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
 OPERATORS: Mapping[str, Operator] = {
     **{op: Operator(2) for op in ("Add", "Sub", "Mul", "Div", "Min", "Max")},
@@ -94,7 +94,7 @@ OPERATORS: Mapping[str, Operator] = {
     **{op: Operator(1, 1) for op in ("Pow", "LeakyRelu", "Elu", "Celu", "ThresholdedRelu")},
     **{op: Operator(1, 2) for op in ("Clip", "HardSigmoid", "Selu")},
     "PRelu": Operator(2),
-    **{op: Operator(2, result="bool") for op in _COMPARISONS},
+    **{op: Operator(2, result="bool") for op in sorted(COMPARISONS)},
     **{op: Operator(2, takes_bool=(True, True)) for op in ("And", "Or", "Xor")},
     "Not": Operator(1, takes_bool=(True,)),
     "Where": Operator(3, takes_bool=(True,)),
@@ -286,7 +286,7 @@ def takes_integers(step: Step) -> bool:
     numbers = [a for a in step.arguments if not isinstance(a, Operand)]
     exact = all(number == int(number) for number in numbers if abs(number) < EXACT_INTEGERS)
     near = all(abs(number) < EXACT_INTEGERS for number in numbers)
-    return step.op == "Cast" or (step.op in _COMPARISONS and len(numbers) == 1 and near and exact)
+    return step.op == "Cast" or (step.op in COMPARISONS and len(numbers) == 1 and near and exact)
 
 
 def _check_step(expression: Expression, index: int, step: Step) -> None:

@@ -103,9 +103,11 @@ class Needs:
 
 
 def own_planes(expression: Expression, program: Program, types: Sequence[int]) -> int:
-    """Planes of the program; a row is loaded into the first one, and a mask widened through the second."""
+    """Planes of the program; a row is loaded into the first one, and a mask widened through the second, which 64-bit
+    integers need as well.
+    """
     rows = [types[i] for i in expression.of_form(ROW)]
-    return max(program.planes, 2 if BOOL in rows else 1 if rows else 0)
+    return max(program.planes, 2 if BOOL in rows or INT64 in rows else 1 if rows else 0)
 
 
 def needs_of(

@@ -73,7 +73,17 @@ class Program:
     def operand(self) -> str:
         """A value of numbers of any shape."""
         kind = self.source.random()
-        return self.constant() if kind < 0.25 else self.source.choice(self.others) if kind < 0.45 else self.number()
+        if kind < 0.25:
+            return self.constant()
+        return self.other() if kind < 0.45 else self.number()
+
+    def other(self) -> str:
+        """A value that is broadcast, or something computed from it for one reader."""
+        value = self.source.choice(self.others)
+        for _ in range(self.source.choice((0, 0, 1, 2))):
+            op = self.source.choice(("Neg", "Abs", "Mul", "Tanh"))
+            value = self.emit(op, value, *([self.constant()] if op == "Mul" else []))
+        return value
 
     def step(self) -> None:
         """One more operator."""

@@ -268,6 +268,47 @@ def test_broadcasts_along_axes_in_the_middle(shapes: tuple[str, str], kinds: lis
     assert [given.kind for given in expression.inputs][:2] == kinds
 
 
+PREPARED = """prepared (int64[batch,keys] pad, int64[queries] at, float[batch,1,queries,keys] x)
+=> (float[batch,1,queries,keys] y)
+<float one = {1.0}, float low = {-10000.0}, int64 least = {2}, int64[2] first = {1, 2}, int64[3] last = {0, 1, 3}, float zero = {0.0}> {
+  wide = Unsqueeze(pad, first)
+  f = Cast<to = 1>(wide)
+  s = Sub(one, f)
+  m = Mul(s, low)
+  column = Unsqueeze(at, last)
+  seen = GreaterOrEqual(column, least)
+  masked = Where(seen, x, zero)
+  y = Add(masked, m)
+}"""
+
+
+def test_what_prepares_an_operand_is_computed_where_it_is_broadcast() -> None:
+    """A padding mask and a comparison of positions: cheap, and nobody else reads them."""
+    model = parsed(PREPARED)
+    result = optimized(model, alone())
+    (node,) = [n for n in result.model.graph.node if n.domain]
+    expression = parse_expression(node.attribute[0].s.decode())
+    assert [given.kind for given in expression.inputs] == ["batch_row", "shared_column", "full"]
+    assert [n.op_type for n in result.model.graph.node if not n.domain] == ["Unsqueeze", "Unsqueeze"]
+    x = np.random.default_rng(0).normal(size=(2, 1, 4, 5)).astype(np.float32)
+    assert_same(model, result.model, {"pad": np.arange(10).reshape(2, 5) % 2, "at": np.arange(4), "x": x})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "groups"),
+    [
+        ("y = Add(masked, m)", "z = Add(masked, m)\n y = Add(z, m)", 3),
+        ("m = Mul(s, low)", "t = Mul(s, low)\n m = Exp(t)", 2),
+    ],
+)
+def test_what_others_read_or_what_is_dear_is_computed_once(before: str, after: str, groups: int) -> None:
+    model = parsed(PREPARED.replace(before, after))
+    result = optimized(model, alone())
+    assert len(fused_ops(result.model)) == groups
+    x = np.random.default_rng(0).normal(size=(2, 1, 4, 5)).astype(np.float32)
+    assert_same(model, result.model, {"pad": np.arange(10).reshape(2, 5) % 2, "at": np.arange(4), "x": x})
+
+
 def test_the_start_of_a_table_is_as_long_as_what_it_is_added_to() -> None:
     """A slice of a table of 64 rows has as many as there are positions, or the model fails by itself."""
     model = parsed("""positions (float[batch,sequence,8] x, float[batch,sequence,8] z, float[1,64,8] table)

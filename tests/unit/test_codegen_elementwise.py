@@ -375,8 +375,10 @@ def integers(dtype: int) -> Expression:
         Step("Cast", (Operand("x", 0),), BOOL),
         Step("Cast", (Operand("x", 1),), FLOAT),
         Step("Where", (Operand("t", 5), Operand("t", 1), Operand("t", 6)), FLOAT),
+        Step("Cast", (Operand("x", 2),), FLOAT),
+        Step("Add", (Operand("t", 7), Operand("t", 8)), FLOAT),
     )
-    return Expression(1, (Input(dtype, FULL), Input(dtype, COLUMN)), steps, (4, 7))
+    return Expression(1, (Input(dtype, FULL), Input(dtype, COLUMN), Input(dtype, ROW)), steps, (4, 9))
 
 
 @needs_compiler
@@ -386,7 +388,8 @@ def test_integers_are_read(dtype: int, rows: int, columns: int, tmp_path: Path) 
     kernel = kernel_of(integers(dtype))
     x = np.random.default_rng(rows).integers(-4, 4, (rows, columns))
     x[0, 0] = 2**31 - 1 if dtype == INT32 else 2**62
-    check(kernel, {"x1": encode(x, dtype), "x2": encode(np.arange(rows)[:, None], dtype)}, tmp_path)
+    column, row = encode(np.arange(rows)[:, None], dtype), encode(np.arange(columns) - 3, dtype)
+    check(kernel, {"x1": encode(x, dtype), "x2": column, "x3": row}, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atcfuse.autofuse.grouping import Bounds, Load, Space, Split, Vertex, cut, grow, narrowed, together
+from atcfuse.autofuse.broadcasts import Split, narrowed
+from atcfuse.autofuse.grouping import Bounds, Load, Space, Vertex, cut, grow, together
 
 SHAPE = (4, 5, 6)
 
