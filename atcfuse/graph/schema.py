@@ -61,7 +61,7 @@ def signature(op: str, opset: int) -> Signature | None:
 
 @lru_cache(maxsize=1)
 def all_parameters() -> dict[str, tuple[frozenset[str], int]]:
-    """By operator of ONNX's own domain: its attributes and inputs at any opset by name, and the most inputs."""
+    """By operator of ONNX's own domain, onnxruntime's there too: its attributes and inputs at any opset by name, and the most inputs."""
     found: dict[str, tuple[frozenset[str], int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain:
@@ -69,6 +69,9 @@ def all_parameters() -> dict[str, tuple[frozenset[str], int]]:
         names, most = found.get(schema.name, (frozenset(), 0))
         inputs = (i.name for i in schema.inputs)
         found[schema.name] = names.union(schema.attributes, inputs), max(most, schema.max_input)
+    for op, known in _FOREIGN.items():
+        if "::" not in op:
+            found[op] = frozenset({*known.inputs, *known.defaults, *MEANINGLESS.get(op, ())}), len(known.inputs)
     return found
 
 

@@ -21,6 +21,10 @@ VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 _HOST_SOURCES = frozenset({"Shape", "Size", "Constant"})
 _BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16}
 _HOST_ELEMENTS = 64
+LARGEST_EXTENT = 2**63 - 1
+"""What a dim can be in a model."""
+BEYOND_COUNTING = 2**200
+"""More elements than that are not told apart: what is derived from them still has to be a float."""
 
 
 @dataclass
@@ -55,7 +59,7 @@ class Sizes:
         known = self._known.get(dim)
         if known is None:
             sizes = {s.name: self._size(s) for s in symbols(dim) if not s.op}
-            known = self._known[dim] = max(evaluate(dim, sizes), 0)
+            known = self._known[dim] = min(max(evaluate(dim, sizes), 0), LARGEST_EXTENT)
         return known
 
     def shape(self, scope: Scope, name: str) -> tuple[int, ...] | None:
@@ -71,7 +75,7 @@ class Sizes:
         known = self._known_of(scope)[2]
         if name not in known:
             bits, shape = _BITS.get(scope.fact(name).dtype), self.shape(scope, name)
-            known[name] = None if bits is None or shape is None else math.prod(shape) * bits // 8
+            known[name] = None if bits is None or shape is None else min(math.prod(shape), BEYOND_COUNTING) * bits // 8
         return known[name]
 
     def _known_of(self, scope: Scope) -> tuple[Scope, dict[str, tuple[int, ...] | None], dict[str, int | None]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.traffic import Kind, KindsOf, Sizes, element_bits, kinds, scope_bodies, value_bytes
+from atcfuse.graph.traffic import BEYOND_COUNTING, Kind, KindsOf, Sizes, element_bits, kinds, scope_bodies, value_bytes
 
 VECTOR_PASSES: Mapping[str, int] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), 5),  # maximum, difference, exponential, sum, quotient
@@ -96,6 +96,8 @@ def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narro
     """
     if kind != "launch":
         return OpWork(node.op, node.name, launches=0)
+    if not node.outputs:  # no operator of ONNX's own; what it does nobody knows
+        return OpWork(node.op, node.name)
     reads: dict[str, int] = {}
     for name in filter(None, node.inputs):
         reads[name] = reads.get(name, 0) + _bytes(scope, name, sizes, narrow)
@@ -189,7 +191,7 @@ def _count(shape: Sequence[int]) -> int:
     total = 1
     for extent in shape:
         total *= extent
-    return total
+    return min(total, BEYOND_COUNTING)
 
 
 def _product(scope: Scope, node: Node, sizes: Sizes, narrow: bool) -> Product | None:

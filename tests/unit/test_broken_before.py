@@ -177,3 +177,29 @@ def test_figures_beyond_64_bits_are_cut_and_told() -> None:
     assert result.report["summary"]["ddr_bytes_before"] == 2**63 - 1
     assert [d.code for d in result.diagnostics] == ["ATF180"]
     assert result.report["diagnostics"][-1]["code"] == "ATF180"
+
+
+OVERSIZED = """{
+  l = MatMul(x, w)
+  t = Transpose<perm = [0,2,1]>(x)
+  s = MatMul(l, t)
+  a = Add(s, m)
+  y = Softmax<axis = -1>(a)
+}"""
+
+
+@pytest.mark.parametrize("size", [10**12, 2**63, 10**400])
+@pytest.mark.parametrize("soc", ["Ascend910B1", "Ascend310P3"])
+def test_sizes_beyond_all_memory_are_counted_all_the_same(size: int, soc: str) -> None:
+    model = parse_graph("(float[B,S,8] x, float[8,8] w, float[B,S,S] m) => (float[B,S,S] y)" + OVERSIZED, 17)
+    result = atcfuse.optimize(model, Options(**{**CHIP, "soc": soc, "assume": {"B": size, "S": size}}))
+    assert [p for p in validate(result.report) if "files" not in p] == []
+
+
+def test_a_node_that_makes_nothing_stays() -> None:
+    model = parse_graph("(float[2,8] x, float[8,8] w) => (float[2,8] y) { l = MatMul(x, w)  y = Relu(l) }", 17)
+    model.graph.node.add(op_type="Print", domain="custom", name="print", input=["l"])
+    model.opset_import.add(domain="custom", version=1)
+    result = atcfuse.optimize(model, Options(**CHIP))
+    assert [n.name for n in result.model.graph.node if n.op_type == "Print"] == ["print"]
+    assert [p for p in validate(result.report) if "files" not in p] == []
