@@ -61,7 +61,7 @@ def signature(op: str, opset: int) -> Signature | None:
 
 @lru_cache(maxsize=1)
 def all_parameters() -> dict[str, tuple[frozenset[str], int]]:
-    """By operator of ONNX's own domain, onnxruntime's there too: its attributes and inputs at any opset by name, and the most inputs."""
+    """By operator of ONNX's domain, onnxruntime's too: attributes and inputs at any opset, and the most inputs."""
     found: dict[str, tuple[frozenset[str], int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain:

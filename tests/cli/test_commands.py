@@ -88,7 +88,9 @@ def test_explain_a_node_that_no_rule_covers(atcfuse, bert, tmp_path):
     onnx.save(onnx.parser.parse_model(text), tmp_path / "floor.onnx")
     outcome = atcfuse("explain", tmp_path / "floor.onnx", "--node", "y")
     assert "no rule covers the operator Sinh" in outcome.out
-    found = json.loads(atcfuse("explain", bert, "--node", "/bert/encoder/layer.0/attention/self/Concat", "--format", "json").out)
+    found = json.loads(
+        atcfuse("explain", bert, "--node", "/bert/encoder/layer.0/attention/self/Concat", "--format", "json").out
+    )
     assert found["status"] == "untouched"
     assert found["rules"]
     near = found["near"]
