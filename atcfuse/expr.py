@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any
 
 from atcfuse.diagnostics import AtcfuseError, Span, TextSpan, error
-from atcfuse.dims import divide, floor_divide, is_positive, modulo, proves_at_most
+from atcfuse.dims import Poly, divide, floor_divide, is_positive, modulo, proves_at_most
 
 _PARSING = Lock()
 """Filters of warnings are global, and some versions of CPython count the depth of trees for all threads together."""
@@ -258,6 +258,7 @@ class _Evaluator:
             raise self.fail(node, f"{name} is called wrongly: {problem}") from None
 
 
+_NUMBERS = (int, float, Poly)
 _NO_ANSWER = (Undefined, ArithmeticError, TypeError, ValueError)
 """What is raised where operands are of kinds that do not go together: the value is unknown then."""
 
@@ -288,7 +289,7 @@ _METHODS: Mapping[type, Callable[[_Evaluator, Any], Any]] = {
 
 
 def _binary(op: ast.operator, left: Any, right: Any) -> Any:
-    if isinstance(left, (str, list)) or isinstance(right, (str, list)):
+    if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
         raise Undefined
     plain = _ARITHMETIC.get(type(op))
     if plain is not None:
