@@ -221,7 +221,7 @@ def _fused(
     for here in (scope, *_inner(scope)):
         for node in here.nodes:
             spec = find_kernel(specs.values(), node.op)
-            if spec is not None and node.outputs:
+            if spec is not None:
                 found[node.outputs[0]] = kernels.of_node(here, node, spec, sizes)
     return found
 

@@ -24,7 +24,10 @@ MAX_SCOPE_DEPTH = 64
 
 
 class Node:
-    """A node of a scope: `op` is the op type, preceded by `domain::` for other domains than ONNX's own."""
+    """A node of a scope: `op` is the op type, preceded by `domain::` for other domains than ONNX's own.
+
+    One that makes nothing, as operators of other domains may, has one output that is absent, "".
+    """
 
     __slots__ = ("_attributes", "_written", "index", "inputs", "op", "outputs", "proto")
 
@@ -33,7 +36,7 @@ class Node:
         self.proto = proto
         self.op: str = proto.op_type if proto.domain in STANDARD else f"{proto.domain}::{proto.op_type}"
         self.inputs: tuple[str, ...] = tuple(proto.input)
-        self.outputs: tuple[str, ...] = tuple(proto.output)
+        self.outputs: tuple[str, ...] = tuple(proto.output) or ("",)
         self._attributes: dict[str, Any] | None = None
         self._written: tuple[bytes, ...] | None = None
 

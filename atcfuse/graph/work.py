@@ -96,8 +96,6 @@ def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narro
     """
     if kind != "launch":
         return OpWork(node.op, node.name, launches=0)
-    if not node.outputs:  # no operator of ONNX's own; what it does nobody knows
-        return OpWork(node.op, node.name)
     reads: dict[str, int] = {}
     for name in filter(None, node.inputs):
         reads[name] = reads.get(name, 0) + _bytes(scope, name, sizes, narrow)

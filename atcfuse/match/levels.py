@@ -37,7 +37,13 @@ def absorbs(scope: Scope, value: str, depth: int = 0) -> bool:
     return _made_of(scope, node, depth + 1)
 
 
+_INPUTS = {"Where": 3, "ScatterND": 3, "Mul": 2}
+"""How many inputs an operator reads here; one that has fewer is malformed."""
+
+
 def _made_of(scope: Scope, node: Node, depth: int) -> bool:
+    if len(node.inputs) < _INPUTS.get(node.op, 1):
+        return False
     if node.op == "Where":
         return _chosen(scope, node, depth)
     if node.op in ("Concat", "Max", "Min"):
@@ -73,7 +79,7 @@ def is_whole(scope: Scope, value: str, depth: int = 0) -> bool:
     if known is not None:
         return bool(np.all(np.isfinite(known)) and np.all(known == np.round(known)))
     node = scope.producer(value)
-    if node is None or depth > MAX_DEPTH:
+    if node is None or depth > MAX_DEPTH or not node.inputs:
         return False
     if node.op in ("Add", "Sub", "Mul"):
         return all(is_whole(scope, v, depth + 1) for v in node.inputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,13 @@ import onnxruntime as ort
 import pytest
 
 import atcfuse
+from atcfuse.diagnostics import AtcfuseError
 from atcfuse.graph.inline import inline_fused
 from atcfuse.graph.text import parse_graph
 from atcfuse.options import Options
 from atcfuse.report import validate
 
+SAMPLES = Path(__file__).parents[2] / "sample_models"
 Arrays = dict[str, np.ndarray[Any, Any]]
 CHIP = {"dialect": "portable", "min_saving_us": 0.0}
 BARE = {"dialect": "portable", "kernels": False}
@@ -203,3 +207,17 @@ def test_a_node_that_makes_nothing_stays() -> None:
     result = atcfuse.optimize(model, Options(**CHIP))
     assert [n.name for n in result.model.graph.node if n.op_type == "Print"] == ["print"]
     assert [p for p in validate(result.report) if "files" not in p] == []
+
+
+@pytest.mark.parametrize("name", ["bert_ts17_fp32_dynamic", "llama_dynamo18_fp32_dynamic", "gpt2_ts14_fp32_dynamic"])
+@pytest.mark.parametrize("lost", ["outputs", "inputs"])
+def test_nodes_that_lost_what_they_make_or_read_end_no_run(name: str, lost: str) -> None:
+    """Such a model is not sound, and is refused with a code or left alone where it is hurt."""
+    whole = onnx.load(SAMPLES / f"{name}.onnx")
+    for op in sorted({node.op_type for node in whole.graph.node}):
+        hurt = onnx.ModelProto()
+        hurt.CopyFrom(whole)
+        node = next(node for node in hurt.graph.node if node.op_type == op)
+        del (node.output if lost == "outputs" else node.input)[:]
+        with suppress(AtcfuseError):
+            atcfuse.optimize(hurt, Options(**CHIP))
