@@ -105,10 +105,10 @@ def _table(report: Report) -> dict[str, Any]:
     """The headline table, every row with the figure that it shows."""
     head, rows = headline_table(report, human_bytes)
     keys = [row.figure for row in headline_rows(report, human_bytes)]
-    summary, exact = report["summary"], []
+    sides = ("before", "after_atc", "after_both") if knows_atc(report) else ("before", "after")
+    exact = []
     for key in keys:
-        sides = [f"{key}_{side}" for side in ("before", "after_atc", "after", "after_both")]
-        values = [summary.get(side) for side in sides] if key.endswith("bytes") else []
+        values = [report["summary"].get(f"{key}_{side}") for side in sides] if key.endswith("bytes") else []
         exact.append(" → ".join(f"{value:,} B" for value in values if value is not None))
     return {"head": head, "rows": list(zip(keys, exact, rows, strict=True))}
 
