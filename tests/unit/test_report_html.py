@@ -312,6 +312,20 @@ def test_folds_and_search_work_without_an_error(tmp_path: Path) -> None:
 
 
 @browser
+def test_hovering_over_a_figure_tells_where_it_comes_from(page_of_32_layers: str, tmp_path: Path) -> None:
+    script = """
+    const told = (e) => { for (; e; e = e.parentElement) if (e.title) return true; return false; };
+    const figures = [...document.querySelectorAll('.n, .bar, .meter, .figures tbody tr, dd[data-figure]')];
+    const shown = figures.filter((e) => /[0-9]/.test(e.textContent) && !e.closest('.heads'));
+    return { shown: shown.length > 50, silent: shown.filter((e) => !told(e)).map((e) => e.outerHTML.slice(0, 200)) };
+    """
+    found, log = _dump(page_of_32_layers, tmp_path, script)
+    assert found["shown"]
+    assert found["silent"] == []
+    assert "CONSOLE" not in log
+
+
+@browser
 def test_paper_gets_the_layers_and_all_figures(tmp_path: Path) -> None:
     found, log = _dump(to_html(deep(4)), tmp_path, _PRINTED)
     assert found == {"before": [False] * 2, "during": [True] * 2, "after": [False] * 2, "kernels": [False] * 2}
