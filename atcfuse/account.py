@@ -245,7 +245,8 @@ def _basis(tools: Toolbox) -> dict[str, str]:
         f"tile level {tools.options.tile_level}; the twin counts the same",
         "conversions": _conversions(device, mode),
         "after_atc": _ATC_BASIS,
-        "l2_miss_bytes": f"estimated: what of gm_bytes passes {device.l2:,} bytes of L2, least recently used out first",
+        "l2_miss_bytes": f"estimated: what of memory traffic passes {device.l2:,} bytes of L2, "
+        "least recently used out first",
         "time_us": f"estimated with the rates and overheads of {soc}; low and high of its ranges",
         "launch_us": f"{device.launch_us} µs; {device.origin('launch_us')}",
     }
@@ -262,7 +263,7 @@ def _conversions(device: Device, mode: str) -> str:
         found = (
             "casts at the model's float32 inputs and outputs" if casts else "changes of layout around unfused products"
         )
-    return f"estimated: {found}. In gm_bytes, l2_miss_bytes and time_us, in no other figure"
+    return f"estimated: {found}. In memory traffic, what passes L2 and time, in no other figure"
 
 
 def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[str, Any]:

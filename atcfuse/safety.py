@@ -89,21 +89,23 @@ def _outside_use(
     shapes: dict[int, tuple[Extent, ...]],
 ) -> Violation | None:
     if scope.is_output(value):
-        return Violation("ATF301", value, f"{value} is an output of the model")
+        return Violation("ATF301", value, f'"{value}" is an output of the model')
     if value in dying.needed:
-        return Violation("ATF301", value, f"{value} is also read by the fused node itself")
+        return Violation("ATF301", value, f'"{value}" is also read by the fused node itself')
     if value in scope.captured:
-        return Violation("ATF302", value, f"{value} is read inside the body of a control-flow node")
+        return Violation("ATF302", value, f'"{value}" is read inside the body of a control-flow node')
     for reader in scope.consumers.get(value, ()):
         if reader.index in members:
             continue
         if dying.dies(reader):
             continue
         if reader.op != "Shape":
-            return Violation("ATF301", value, f"{value} is also read by {reader.op} {reader.name}")
+            return Violation("ATF301", value, f'"{value}" is also read by {reader.op} "{reader.name}"')
         found = _shape_elsewhere(scope, members, reader, value, sources)
         if found is None:
-            return Violation("ATF301", value, f"the shape of {value} is read by {reader.name} and known nowhere else")
+            return Violation(
+                "ATF301", value, f'the shape of "{value}" is read by "{reader.name}" and known nowhere else'
+            )
         shapes[reader.index] = found
     return None
 
@@ -213,7 +215,7 @@ def _returning_path(
             continue
         for output in node.outputs:
             if output in needed:
-                reason = f"{output} is computed from what the subgraph makes and read by it"
+                reason = f'"{output}" is computed from what the subgraph makes and read by it'
                 return Violation("ATF303", output, reason)
             for reader in scope.readers(output):
                 if reader.index not in seen and reader.index not in members:

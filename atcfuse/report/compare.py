@@ -239,7 +239,7 @@ def _features(fusion: Entry) -> dict[str, Any]:
 
 def _kept(before: Report, after: Report) -> dict[str, list[Any]]:
     known = _names(before), _names(after)
-    old, new = (_reasoned(report, names) for report, names in zip((before, after), known, strict=True))
+    old, new = (_reasoned(report, known[0] | known[1]) for report in (before, after))
     found = (
         Alignment.of(old, new)
         .by_key(lambda entry: (*_reason_of(entry), entry["anchor"]))

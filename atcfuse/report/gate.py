@@ -11,7 +11,7 @@ from typing import Any
 from atcfuse.diagnostics import Diagnostic, UsageError, error, warning
 from atcfuse.report.compare import Diff, diff
 from atcfuse.report.document import Report
-from atcfuse.report.figures import count, exact_bytes, percent, plural
+from atcfuse.report.figures import count, exact_bytes, percent
 from atcfuse.report.names import UNNAMED, shorten
 
 _LOST_SHOWN = 20
@@ -69,8 +69,10 @@ def _worse(difference: Diff, allowed: float) -> list[Diagnostic]:
         old, new = change.get("before"), change.get("after")
         if old is None or new is None or not _exceeds(old, new, allowed):
             continue
-        step = ", ".join(filter(None, (percent(old, new), f"allowed +{allowed:g}%")))
-        message = f"{what} after fusion: {shown(new)}, the baseline has {shown(old)}: {step}"
+        step = percent(old, new)
+        message = f"{what} after fusion: {shown(new)}, the baseline has {shown(old)}: {step}, allowed +{allowed:g}%"
+        if not step:
+            message = f"{what} after fusion: {shown(new)}, the baseline has {shown(old)}: allowed +{allowed:g}%"
         found.append(error(code, message, hint=_HINT, notes=notes))
     return found + fewer
 
@@ -82,8 +84,10 @@ def _exceeds(before: int, after: int, allowed: float) -> bool:
 
 def _fewer(rule: str, change: Mapping[str, Any], difference: Diff) -> Diagnostic:
     lost = [f for f in difference["fusions"]["lost"] if f["rule"] == rule and "taken_over" not in f]
-    fused = plural(change["after"], "{} fusion", "{} fusions")
-    message = f"rule {shorten(rule, _NAME_COLUMNS)}: {fused}, the baseline has {change['before']:,}"
+    name, now, before = shorten(rule, _NAME_COLUMNS), change["after"], change["before"]
+    message = f"rule {name}: {now:,} fusions, the baseline has {before:,}"
+    if now == 1:
+        message = f"rule {name}: 1 fusion, the baseline has {before:,}"
     return error("ATF537", message, hint=_HINT, notes=_lost_notes(lost))
 
 

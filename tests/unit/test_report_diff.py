@@ -145,6 +145,22 @@ def test_a_renamed_node_in_a_reason_is_no_difference_even_without_quotes(bert):
     assert is_empty(diff(bert, after))
 
 
+@pytest.mark.parametrize("names", [("Mean", "n9"), ("y", "a_long_name"), ("node_layer_norm_3", "is"), ("b", "x")])
+def test_names_that_are_words_of_reasons_are_no_difference(bert, names):
+    """A name that one report has and the other has not is a name in both."""
+    first, second = copy.deepcopy(bert), copy.deepcopy(bert)
+    for report, name in ((first, names[0]), (second, names[1])):
+        report["kept"][0] |= {
+            "anchor": name,
+            "value": name,
+            "reason": f'"{name}" is also read by Mean "{name}": no y is left',
+        }
+        report["kept"][1] |= {"reason": 'no y is computed from "y", which is read by Mean'}
+    assert is_empty(diff(first, second))
+    second["kept"][1]["reason"] = 'no y is computed from "y", which is read by Relu'
+    assert not is_empty(diff(first, second))
+
+
 def test_a_rule_switched_off_names_exactly_its_fusions(bert):
     off = copy.deepcopy(bert)
     off["fusions"] = [fusion for fusion in off["fusions"] if fusion["rule"] != "attention"]

@@ -65,6 +65,15 @@ def test_the_same_report_gives_the_same_page() -> None:
     assert to_html(report()) == to_html(report())
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_page_is_as_reviewed(golden: Any, lang: str) -> None:
+    """Its content; style and script are files of their own."""
+    page = to_html({**report(), "fusions": report()["fusions"][:2]}, lang)
+    content = re.sub(r"(?s)(<style>|<script>).*?(</style>|</script>)", r"\1\2", page)
+    lines = [line.strip() for line in content.splitlines() if line.strip()]
+    golden(f"report/page.{lang}.html", "\n".join(lines) + "\n")
+
+
 def test_repeated_layers_fold() -> None:
     (block,) = strip(deep(32)["fusions"])
     assert (block.times, len(block.fusions), len(block.all)) == (32, 2, 64)
@@ -228,7 +237,46 @@ const back = type('');
 document.getElementById('unfold').click();
 const open = [...document.querySelectorAll('details')].every((d) => d.open);
 const head = document.querySelectorAll('.sortable thead button')[3];
-return { all, one, none, back, open, sortable: head !== undefined };
+const press = (key, at) => (at ?? document.body).dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+press('/');
+const searching = document.activeElement === search;
+search.value = 'no such text';
+press('Escape', search);
+const cleared = search.value === '' && document.activeElement !== search && shown() === all;
+press('j');
+const first = document.activeElement;
+press('j', first);
+press('k', document.activeElement);
+const walked = first.tagName === 'SUMMARY' && document.activeElement === first;
+return { all, one, none, back, open, sortable: head !== undefined, searching, cleared, walked };
+"""
+
+_PRINTED = """
+const folds = () => [...document.querySelectorAll('.layer, .figures')].map((fold) => fold.open);
+const before = folds();
+dispatchEvent(new Event('beforeprint'));
+const during = folds();
+const kernels = [...document.querySelectorAll('.kernel')].map((fold) => fold.open);
+dispatchEvent(new Event('afterprint'));
+return { before, during, after: folds(), kernels };
+"""
+
+_FOLLOWED = """
+const link = document.querySelector('a.code, a[href^="#rule-"]');
+const target = document.getElementById(link.getAttribute('href').slice(1));
+const around = target.parentElement.closest('details');
+const before = [target.open, around ? around.open : false];
+location.hash = link.getAttribute('href');
+dispatchEvent(new HashChangeEvent('hashchange'));
+return { before, after: [target.open, around ? around.open : true] };
+"""
+
+_DEEP = """
+const search = document.getElementById('search');
+search.value = 'layer.29';
+search.dispatchEvent(new Event('input'));
+const items = [...document.querySelectorAll('.item:not(.hidden)')];
+return { found: items.length, layers: items.filter((item) => item.querySelector('.layer')).length };
 """
 
 _CONTRAST = """
@@ -259,9 +307,44 @@ def test_folds_and_search_work_without_an_error(tmp_path: Path) -> None:
     assert found["one"] == 1
     assert found["none"] == 0
     assert found["back"] == found["all"] > 5
-    assert found["open"]
-    assert found["sortable"]
+    assert all(found[key] for key in ("open", "sortable", "searching", "cleared", "walked"))
     assert "CONSOLE" not in log
+
+
+@browser
+def test_hovering_over_a_figure_tells_where_it_comes_from(page_of_32_layers: str, tmp_path: Path) -> None:
+    script = """
+    const told = (e) => { for (; e; e = e.parentElement) if (e.title) return true; return false; };
+    const figures = [...document.querySelectorAll('.n, .bar, .meter, .figures tbody tr, dd[data-figure]')];
+    const shown = figures.filter((e) => /[0-9]/.test(e.textContent) && !e.closest('.heads'));
+    return { shown: shown.length > 50, silent: shown.filter((e) => !told(e)).map((e) => e.outerHTML.slice(0, 200)) };
+    """
+    found, log = _dump(page_of_32_layers, tmp_path, script)
+    assert found["shown"]
+    assert found["silent"] == []
+    assert "CONSOLE" not in log
+
+
+@browser
+def test_paper_gets_the_layers_and_all_figures(tmp_path: Path) -> None:
+    found, log = _dump(to_html(deep(4)), tmp_path, _PRINTED)
+    assert found == {"before": [False] * 2, "during": [True] * 2, "after": [False] * 2, "kernels": [False] * 2}
+    assert "CONSOLE" not in log
+
+
+@browser
+def test_a_link_to_a_rule_opens_its_page(tmp_path: Path) -> None:
+    document = report()
+    document["rules"]["attention"] |= {"summary": "What it does.", "why": "Fewer launches.", "limits": "`BSH` only."}
+    found, log = _dump(to_html(document), tmp_path, _FOLLOWED)
+    assert found == {"before": [False, False], "after": [True, True]}
+    assert "CONSOLE" not in log
+
+
+@browser
+def test_a_layer_is_found_by_a_name_that_is_folded_away(tmp_path: Path) -> None:
+    found, _ = _dump(to_html(deep(32)), tmp_path, _DEEP)
+    assert found == {"found": 1, "layers": 1}
 
 
 @browser

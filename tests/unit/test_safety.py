@@ -42,8 +42,8 @@ def test_a_chain_is_safe() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (graph(outs=", float[B,4] b"), "ATF301 b is an output of the model"),
-        (graph(BODY + "z = Abs(b)\n", ", float[B,4] z"), "ATF301 b is also read by Abs Abs_4"),
+        (graph(outs=", float[B,4] b"), 'ATF301 "b" is an output of the model'),
+        (graph(BODY + "z = Abs(b)\n", ", float[B,4] z"), 'ATF301 "b" is also read by Abs "Abs_4"'),
         (
             graph(
                 BODY + "z = If(f) <then_branch = g () => (float[B,4] p) { p = Relu(b) },"
@@ -51,7 +51,7 @@ def test_a_chain_is_safe() -> None:
                 ", float[B,4] z",
                 ", bool f",
             ),
-            "ATF302 b is read inside the body of a control-flow node",
+            'ATF302 "b" is read inside the body of a control-flow node',
         ),
     ],
 )
@@ -62,12 +62,12 @@ def test_inner_values_used_outside(text: str, told: str) -> None:
 
 
 def test_a_value_that_the_node_itself_reads_must_survive() -> None:
-    assert judged(graph(), "a b c", "c", "x b")[0] == "ATF301 b is also read by the fused node itself"
+    assert judged(graph(), "a b c", "c", "x b")[0] == 'ATF301 "b" is also read by the fused node itself'
 
 
 def test_a_path_that_comes_back() -> None:
     text = graph("a = Relu(x)\nm = Abs(a)\nb = Add(a, m)\ny = Exp(b)\n")
-    assert judged(text, "a b", "a b", "x m")[0] == "ATF303 m is computed from what the subgraph makes and read by it"
+    assert judged(text, "a b", "a b", "x m")[0] == 'ATF303 "m" is computed from what the subgraph makes and read by it'
     assert judged(text, "a m b", "a b", "x")[0] == ""
 
 
@@ -83,7 +83,7 @@ def test_readers_that_only_serve_the_set_die_with_it() -> None:
 
 def test_a_node_that_nobody_reads_stays_and_so_must_its_operand() -> None:
     text = graph(BODY + "dead = Abs(b)\n")
-    assert judged(text, "a b c", "c")[0] == "ATF301 b is also read by Abs Abs_4"
+    assert judged(text, "a b c", "c")[0] == 'ATF301 "b" is also read by Abs "Abs_4"'
 
 
 def test_a_shape_is_read_from_what_survives() -> None:
@@ -95,7 +95,7 @@ def test_a_shape_is_read_from_what_survives() -> None:
 def test_a_shape_that_is_known_nowhere_else() -> None:
     body = "n = NonZero(x)\nf = Cast<to = 1>(n)\na = Relu(f)\nb = Abs(a)\nr = ReduceSum<keepdims = 1>(b)\ny = Add(x, r)\ns = Shape(a)\n"
     told, _ = judged(graph(body, ", int64[2] s"), "f a b r", "r")
-    assert told.startswith("ATF301 the shape of a is read by Shape_6 and known nowhere else")
+    assert told.startswith('ATF301 the shape of "a" is read by "Shape_6" and known nowhere else')
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,13 @@
   addEventListener("hashchange", follow);
   follow();
 
+  // Where a figure comes from stands once in the page, and shows wherever one hovers.
+  for (const origin of document.querySelectorAll("[data-origin]")) {
+    for (const figure of document.querySelectorAll(`[data-figure="${CSS.escape(origin.dataset.origin)}"]`)) {
+      figure.title = origin.textContent;
+    }
+  }
+
   const step = (by) => {
     const seen = [...document.querySelectorAll("summary")].filter((summary) => summary.getClientRects().length);
     const at = seen.indexOf(document.activeElement);

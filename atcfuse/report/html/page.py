@@ -33,6 +33,9 @@ from atcfuse.report.html.pages import page_of_code, pieces, rule_pages
 from atcfuse.report.names import UNNAMED, pairs, printable, shorten
 from atcfuse.templates import environment
 
+_COUNTED = frozenset({"nodes", "views", "host_nodes", "weight_bytes"})
+"""Figures that are counted as launches are."""
+
 
 def to_html(report: Report, lang: str | None = None) -> str:
     """The report as one HTML file; the same report gives the same bytes, and no text of a model can be markup."""
@@ -102,15 +105,18 @@ def _figure_names() -> dict[str, str]:
 
 
 def _table(report: Report) -> dict[str, Any]:
-    """The headline table, every row with the figure that it shows."""
+    """The headline table, every row with where its figure comes from and what it is exactly."""
     head, rows = headline_table(report, human_bytes)
     keys = [row.figure for row in headline_rows(report, human_bytes)]
-    summary, exact = report["summary"], []
+    sides = ("before", "after_atc", "after_both") if knows_atc(report) else ("before", "after")
+    exact = []
     for key in keys:
-        sides = [f"{key}_{side}" for side in ("before", "after_atc", "after", "after_both")]
-        values = [summary.get(side) for side in sides] if key.endswith("bytes") else []
+        values = [report["summary"].get(f"{key}_{side}") for side in sides] if key.endswith("bytes") else []
         exact.append(" → ".join(f"{value:,} B" for value in values if value is not None))
-    return {"head": head, "rows": list(zip(keys, exact, rows, strict=True))}
+    basis = report.get("basis") or {}
+    origins = [tell(basis.get(key) or (basis.get("launches") if key in _COUNTED else "") or "") for key in keys]
+    notes = ["; ".join(filter(None, both)) for both in zip(origins, exact, strict=True)]
+    return {"head": head, "rows": list(zip(notes, rows, strict=True))}
 
 
 def _atc(report: Report) -> dict[str, Any] | None:
