@@ -19,6 +19,8 @@ from atcfuse.graph.facts import UNKNOWN, Fact
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
+
 STANDARD = ("", "ai.onnx")
 MAX_SCOPE_DEPTH = 64
 
@@ -88,6 +90,7 @@ class Scope:
 
     `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to
     the nodes with those bodies. `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
+    `fixed` and `computed` are what `graph.fixed` remembers.
     """
 
     def __init__(self, model: Model, graph: onnx.GraphProto, parent: Scope | None, path: str, depth: int) -> None:
@@ -106,6 +109,8 @@ class Scope:
         self.bodies: list[tuple[Node, Scope]] = []
         self.facts: dict[str, Fact] = {}
         self.alias: dict[str, str] = {}
+        self.fixed: frozenset[str] | None = None
+        self.computed: dict[str, np.ndarray | None] = {}
         self._index(depth)
         self.order = self._topological_order()
         self.positions = {index: position for position, index in enumerate(self.order)}

@@ -16,7 +16,7 @@ from atcfuse.graph.index import Scope
 from atcfuse.match.chains import merges
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Blame, Layouts, solve
-from atcfuse.match.masks import broadcast, combined
+from atcfuse.match.masks import broadcast, combined, cycle
 from atcfuse.match.values import Link, Operand, Refusal, State, Value
 from atcfuse.rule.model import Rule
 from atcfuse.rule.terms import Call, Ref, Step, subterms
@@ -195,5 +195,5 @@ class _Joint:
             one = combined(self.scope, items, "And" if boolean else "Add", layouts, self.scores, keys_agree)
             if isinstance(one, Refusal):
                 return one
-            env[name] = one
+            env[name], env[f"{name}_cycles"] = one, int(cycle(self.scope, items, layouts) > 1)
         return env

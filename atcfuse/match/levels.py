@@ -1,7 +1,8 @@
 """Values that absorb: every element is zero or so large that a score added to it is lost.
 
 (scores + a) + b equals scores + (a + b) in floating point only where one of the two adds nothing or swallows the rest;
-masks of zeros and of a huge or infinite number do. Proved from how the mask is computed; unknown means no.
+masks of zeros and of a huge or infinite number do. Proved from how the mask is computed; unknown means no. Masks of one
+moderate number take digits away, but in float32 none that matter.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from atcfuse.graph.views import OPERATORS
 HUGE = 1e30
 """A float32 beside which every score that is not a mask itself vanishes."""
 
+MODERATE = 128.0
+"""Numbers up to this shift scores without taking digits from them that float32 has."""
+
 MAX_DEPTH = 24
 _UNBOUNDED = frozenset({1, 10, 11, 16})
 """Element types with infinities and room for `HUGE`; a cast to the others (float8) saturates."""
-_BOOL, _FLOAT16, _INTEGRAL = 9, 10, frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
+_BOOL, _FLOAT, _FLOAT16, _INTEGRAL = 9, 1, 10, frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
 
 
 def absorbs(scope: Scope, value: str, depth: int = 0) -> bool:
@@ -35,6 +39,23 @@ def absorbs(scope: Scope, value: str, depth: int = 0) -> bool:
     if node is None or depth > MAX_DEPTH or fact.dtype in _INTEGRAL:
         return False
     return _made_of(scope, node, depth + 1)
+
+
+def is_step(scope: Scope, value: str) -> bool:
+    """Whether every element is provably 0 or one and the same moderate float32, such as -100 of shifted windows.
+
+    Added last or added to another summand first, it moves a score by no more than 2**-17: what float32 rounds anyway.
+    """
+    fact = scope.fact(value)
+    known = constant(scope, value) if fact.dtype == _FLOAT else None
+    if known is None or known.dtype.kind != "f" or not known.size:
+        return False
+    least, most = float(known.min()), float(known.max())
+    return (
+        -MODERATE <= least <= 0 <= most <= MODERATE
+        and least * most == 0
+        and bool(np.all((known == 0) | (known == least) | (known == most)))
+    )
 
 
 def _made_of(scope: Scope, node: Node, depth: int) -> bool:
