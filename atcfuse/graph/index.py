@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from atcfuse.dims import Dim
+
 STANDARD = ("", "ai.onnx")
 MAX_SCOPE_DEPTH = 64
 
@@ -90,6 +92,7 @@ class Scope:
 
     `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to
     the nodes with those bodies. `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
+    `extents` are the compound dims that values of the scope have, and which thus are at least 0 where the model runs;
     `fixed` and `computed` are what `graph.fixed` remembers.
     """
 
@@ -109,6 +112,7 @@ class Scope:
         self.bodies: list[tuple[Node, Scope]] = []
         self.facts: dict[str, Fact] = {}
         self.alias: dict[str, str] = {}
+        self.extents: set[Dim] = set()
         self.fixed: frozenset[str] | None = None
         self.computed: dict[str, np.ndarray | None] = {}
         self._index(depth)

@@ -584,3 +584,21 @@ def test_facts_of_small_integer_tensors_name_their_unknown_elements() -> None:
 def test_a_value_nobody_makes_is_unknown() -> None:
     assert scope_of("(float[n] x) => (float y) { y = Relu(x) }").fact("nothing") is UNKNOWN
     assert isinstance(UNKNOWN, Fact)
+
+
+def test_an_extent_that_another_value_has_is_no_negative_number() -> None:
+    """The length of what a Conv gives may be negative on paper; a model in which it is does not run."""
+    graph = """
+        (float[batch, 1, n] x) => (float[A, B] y, float[C, D] z)
+        <float[1,1,3] w = {1, 2, 3}, int64[1] last = {2}, int64 one = {1}, float[1,1] nothing = {0}, int64[1] two = {2}> {
+          s = Shape(x)
+          n = Gather(s, last)
+          l = Sub(n, two)
+          t = Concat<axis=0>(last, l)
+          HERE
+        }"""
+    convolved = scope_of(graph.replace("HERE", "c = Conv(x, w) z = Identity(nothing) y = Expand(nothing, t)"))
+    assert shape_of(convolved, "c") == "batch, 1, n - 2"
+    assert shape_of(convolved, "y") == "2, n - 2"
+    alone = scope_of(graph.replace("HERE", "z = Identity(nothing) y = Expand(nothing, t)"))
+    assert shape_of(alone, "y") == "2, y.dim1"
