@@ -19,6 +19,9 @@ HUGE = 1e30
 MODERATE = 128.0
 """Numbers up to this shift scores without taking digits from them that float32 has."""
 
+ORDINARY = 1e4
+"""Constants below this are no masks."""
+
 MAX_DEPTH = 24
 _UNBOUNDED = frozenset({1, 10, 11, 16})
 """Element types with infinities and room for `HUGE`; a cast to the others (float8) saturates."""
@@ -101,3 +104,30 @@ def is_whole(scope: Scope, value: str, depth: int = 0) -> bool:
     if node.op in OPERATORS or node.op in ("Cast", "Neg"):
         return is_whole(scope, node.inputs[0], depth + 1)
     return False
+
+
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "com.microsoft::FusedMatMul"})
+_COMPUTED = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Cast", "Where", "Concat", "Tanh", "Sigmoid", "Sin", "Cos"})
+_PICKED = frozenset({"Gather", "GatherElements", "GatherND"})
+
+
+def is_ordinary(scope: Scope, value: str, depth: int = 0) -> bool:
+    """Whether a value is computed from products and moderate constants alone: nothing in it is meant to mask.
+
+    What a model multiplies may be anything in theory; like Q·Kᵀ itself it is taken to be no lowest number.
+    """
+    value = scope.source(value)
+    fact, node = scope.fact(value), scope.producer(value)
+    known = constant(scope, value)
+    if known is not None:
+        return known.dtype.kind != "f" or bool(np.all(np.abs(known.astype(np.float64)) < ORDINARY))
+    if node is None or depth > MAX_DEPTH:
+        return False
+    if node.op in _PRODUCTS:
+        return True
+    if node.op in OPERATORS or node.op in _PICKED:
+        return is_ordinary(scope, node.inputs[0], depth + 1)
+    if node.op not in _COMPUTED or fact.dtype in _INTEGRAL:
+        return False
+    numbers = [v for v in node.inputs if scope.fact(v).dtype not in _INTEGRAL]
+    return bool(numbers) and all(is_ordinary(scope, v, depth + 1) for v in numbers)

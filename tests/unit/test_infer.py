@@ -602,3 +602,14 @@ def test_an_extent_that_another_value_has_is_no_negative_number() -> None:
     assert shape_of(convolved, "y") == "2, n - 2"
     alone = scope_of(graph.replace("HERE", "z = Identity(nothing) y = Expand(nothing, t)"))
     assert shape_of(alone, "y") == "2, y.dim1"
+
+
+def test_what_is_joined_has_the_simplest_extent_off_the_axis() -> None:
+    scope = scope_of("""
+        (float[batch, n, 8] x) => (float[A, B, C] y)
+        <int64[1] one = {1}, int64[1] end = {9223372036854775807}, int64[6] pads = {0, 0, 0, 0, 1, 0}> {
+          later = Slice(x, one, end, one)
+          p = Pad(later, pads)
+          y = Concat<axis = 2>(p, x)
+        }""")
+    assert shape_of(scope, "y") == "batch, n, 16"

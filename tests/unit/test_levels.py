@@ -9,7 +9,7 @@ import pytest
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.graph.text import parse_graph
-from atcfuse.match.levels import HUGE, absorbs, is_step
+from atcfuse.match.levels import HUGE, absorbs, is_ordinary, is_step
 
 FILL = "f = Constant<value = float {-3.4e38}>() z = Constant<value = float {0}>()"
 CAUSAL = """
@@ -107,3 +107,27 @@ def test_a_step_in_float16_would_take_digits() -> None:
     model = Model(parse_graph(f"() => (float16 y) {{ {body} }}", 19))
     infer(model)
     assert not is_step(model.main, "y")
+
+
+ORDINARY = {
+    "a product": "y = MatMul(x, x)",
+    "rows of a product by distance": """i = Constant<value = int64[1,3] {0, 2, 1}>() p = MatMul(x, x)
+        g = GatherElements<axis = 0>(p, i) t = Transpose(g) h = Constant<value = float {0.5}>() y = Mul(t, h)""",
+    "a sum of products": "p = MatMul(x, x) q = MatMul(p, x) y = Add(p, q)",
+}
+PERHAPS_MASKS = {
+    "given": "y = Identity(x)",
+    "a product and what is given": "p = MatMul(x, x) y = Add(p, x)",
+    "a product in which some are filled": f"{FILL} p = MatMul(x, x) c = Cast<to = 9>(x) y = Where(c, f, p)",
+    "a product times a large number": "p = MatMul(x, x) h = Constant<value = float {-1e9}>() y = Mul(p, h)",
+    "an infinite constant": "y = Constant<value = float[2] {0.0, -inf}>()",
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "ordinary"), [*((b, True) for b in ORDINARY.values()), *((b, False) for b in PERHAPS_MASKS.values())]
+)
+def test_what_may_mask_is_no_ordinary_value(body: str, ordinary: bool) -> None:
+    model = Model(parse_graph(f"(float[3,3] x) => (float y) {{ {body} }}", 19))
+    infer(model)
+    assert is_ordinary(model.main, "y") is ordinary
