@@ -118,6 +118,8 @@ def is_ordinary(scope: Scope, value: str, depth: int = 0) -> bool:
     """
     value = scope.source(value)
     fact, node = scope.fact(value), scope.producer(value)
+    if isinstance(fact.splat, (int, float)):
+        return abs(fact.splat) < ORDINARY
     known = constant(scope, value)
     if known is not None:
         return known.dtype.kind != "f" or bool(np.all(np.abs(known.astype(np.float64)) < ORDINARY))
