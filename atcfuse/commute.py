@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from atcfuse import rescale
+from atcfuse import einsum, rescale
 from atcfuse.dims import Dim
+from atcfuse.einsum import Product
 from atcfuse.graph.edit import Names, NewNode, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.views import is_view
@@ -75,15 +76,15 @@ class Moved:
     op: str = "Transpose"
 
 
-def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Move | Rescaling]:
+def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Move | Rescaling | Product]:
     """The moves that may pay, none that changes a node of another one, of `keep`, or by the name of one in `stuck`."""
-    found: list[Move | Rescaling] = []
+    found: list[Move | Rescaling | Product] = []
     for scope in model.scopes():
         taken: set[int] = set()
         for node in scope.nodes:
             if node.name in stuck:
                 continue
-            move = _moves(scope, node) or rescale.find(scope, node)
+            move = _moves(scope, node) or rescale.find(scope, node) or einsum.find(scope, node)
             if move is None or taken & move.members:
                 continue
             if any(keep.reason(n.name, n.op) for n in (scope.nodes[i] for i in move.members)):
@@ -99,7 +100,7 @@ def _moves(scope: Scope, node: Node) -> Move | None:
     return _down(scope, node) or _up(scope, node)
 
 
-def carry_out(model: Model, moves: Sequence[Move | Rescaling]) -> list[Moved]:
+def carry_out(model: Model, moves: Sequence[Move | Rescaling | Product]) -> list[Moved]:
     """Moves the Transposes and factors, in place."""
     names = Names(model)
     done, replacements = [], []
@@ -107,6 +108,11 @@ def carry_out(model: Model, moves: Sequence[Move | Rescaling]) -> list[Moved]:
         if isinstance(move, Rescaling):
             done.append(Moved(move.name, (move.made,), "MatMul"))
             replacements.append(rescale.carry_out(move, names))
+            continue
+        if isinstance(move, Product):
+            made, replacement = einsum.carry_out(move, names)
+            done.append(Moved(move.name, made, "MatMul"))
+            replacements.append(replacement)
             continue
         moved, replacement = (_moved_up if move.up else _moved_down)(move, names)
         done.append(moved)

@@ -54,7 +54,7 @@ def find(scope: Scope, node: Node) -> Rescaling | None:
         if maker is None or not _only_read_by(scope, node.inputs[at], node):
             continue
         found = _of_heads(scope, node, maker, at) if maker.op == "MatMul" else _of_sum(scope, node, maker, at)
-        if found is not None and _leads_to_softmax(scope, node.outputs[0]):
+        if found is not None and leads_to_softmax(scope, node.outputs[0]):
             return found
     return None
 
@@ -120,7 +120,7 @@ def _only_read_by(scope: Scope, value: str, reader: Node) -> bool:
     return not scope.is_output(value) and [n.index for n in readers] == [reader.index]
 
 
-def _leads_to_softmax(scope: Scope, value: str) -> bool:
+def leads_to_softmax(scope: Scope, value: str) -> bool:
     """Whether a value comes to a Softmax, one reader after the other."""
     for _ in range(_FAR):
         readers = [n for n in scope.readers(value) if n.op != "Shape"]
