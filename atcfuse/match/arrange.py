@@ -102,7 +102,7 @@ def _read_by(scope: Scope, members: frozenset[int]) -> set[str]:
 def _called(rule: Rule) -> frozenset[str]:
     """Names of values that the replacement reads."""
     if rule.rebuilt is not None:
-        return frozenset(rule.rebuilt.inputs) & frozenset(rule.inputs)
+        return frozenset(rule.rebuilt.names) & frozenset(rule.inputs)
     return frozenset() if rule.replace is None else rule.replace.argument_names
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from atcfuse.dims import Dim
 from atcfuse.expr import Undefined, proved
 from atcfuse.graph import views
-from atcfuse.graph.constants import constant, scalar
+from atcfuse.graph.constants import constant, constant_tensor, scalar
 from atcfuse.graph.index import Scope
 from atcfuse.match.causal import alignment
 from atcfuse.match.chains import roots
@@ -81,6 +81,7 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "read_outside": lambda value: scope.is_output(_value(value)),
         "causal": causal,
         "unmasked": lambda operand: _unmasked(scope, operand),
+        "inside": lambda value: _is_inside(scope, _value(value)),
         "is_uniform_along": lambda value, axis: _uniform_along(scope, value, axis),
         **_PURE,
     }
@@ -183,6 +184,12 @@ def _uniform_along(scope: Scope, value: Any, axis: int) -> bool:
     if array is None or not array.size:
         raise Undefined
     return bool((array == array.take([0], axis=axis)).all())
+
+
+def _is_inside(scope: Scope, value: str) -> bool:
+    """Whether a constant is part of the model file, not of a file beside it."""
+    tensor = constant_tensor(scope, value)
+    return tensor is not None and tensor.data_location != tensor.EXTERNAL
 
 
 def _unmasked(scope: Scope, operand: Any) -> bool:
