@@ -16,7 +16,6 @@ from atcfuse.match.causal import alignment
 from atcfuse.match.chains import roots
 from atcfuse.match.indexed import Bands
 from atcfuse.match.levels import is_ordinary
-from atcfuse.match.levels import is_ordinary
 from atcfuse.match.values import Built, Value
 
 QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -379,3 +380,26 @@ def test_weights_in_files_of_their_own_are_not_copied(tmp_path: Path) -> None:
     onnx.save(layer_scale(), path, save_as_external_data=True, location="m.data", size_threshold=0)
     result = optimize(path, dialect="portable", kernels=False)
     assert "linear_gain" not in [f["rule"] for f in result.report["fusions"]]
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+def test_the_shape_of_what_vanishes_is_read_elsewhere(op: str) -> None:
+    if op == "MatMul":
+        proto = layer_scale()
+        proto.graph.node.insert(2, helper.make_node("Shape", ["a"], ["extents"], "shape"))
+        x = np.random.default_rng(4).normal(size=(2, 3, 16)).astype(np.float32)
+    else:
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,1,4] x) => (float[2,2,3] y) <float[2,1,2] w = {1,2,3,4},
+            float[2] g = {0.5,-1.5}, float[2] b = {0.1,0.2}, float[2] m = {1.0,-2.0}, float[2] v = {4.0,0.25}> {
+            c = Conv(x, w) extents = Shape(c) y = BatchNormalization(c, g, b, m, v) }"""
+        proto = onnx.parser.parse_model(text)
+        x = np.random.default_rng(4).normal(size=(2, 1, 4)).astype(np.float32)
+    proto.graph.output.append(helper.make_tensor_value_info("extents", TensorProto.INT64, [3]))
+    result = optimize(proto, dialect="portable", kernels=False)
+    assert {"linear_gain", "conv_batch_norm"} & {f["rule"] for f in result.report["fusions"]}
+    want, have = (
+        ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+        for m in (proto, result.model)
+    )
+    assert want[1].tolist() == have[1].tolist()
+    np.testing.assert_allclose(have[0], want[0], atol=1e-5)
