@@ -56,6 +56,8 @@ def find(scope: Scope, node: Node) -> Product | None:
     if any(scope.fact(v).rank != len(t) for v, t in zip(node.inputs, parts, strict=True)):
         return None
     operands = list(zip(node.inputs, parts, strict=True))
+    if not _agree(scope, operands):
+        return None
     after = _comes_from_softmax(scope, node.inputs[0]), _comes_from_softmax(scope, node.inputs[1])
     if not any(after) and not leads_to_softmax(scope, node.outputs[0]):
         return None
@@ -91,6 +93,13 @@ def _transpose(move: Product, value: str, result: str, order: tuple[int, ...], n
 
 def _moves(order: tuple[int, ...]) -> bool:
     return order != tuple(range(len(order)))
+
+
+def _agree(scope: Scope, operands: Sequence[tuple[str, str]]) -> bool:
+    """Whether the axes that both operands have are provably as long: Einsum would repeat one of length 1."""
+    (left, a), (right, b) = operands
+    long, wide = scope.fact(left).shape or (), scope.fact(right).shape or ()
+    return all(long[a.index(c)] == wide[b.index(c)] for c in a if c in b)
 
 
 def _is_plain(term: str) -> bool:

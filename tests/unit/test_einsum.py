@@ -30,6 +30,7 @@ STAYS = {
     "a diagonal": 'a = Einsum<equation = "bhqd,bhqd->bhq">(q, q) y = Softmax(a)',
     "two axes are summed over": 'a = Einsum<equation = "bhqd,bhkd->qk">(q, k) y = Softmax(a)',
     "an axis twice": 'a = Einsum<equation = "bhqq,bhkq->bhqk">(s, k) y = Softmax(a)',
+    "an axis of length 1 that is summed over": 'a = Einsum<equation = "bhqd,bhkd->bhqk">(q, t) y = Softmax(a)',
     "dots": 'a = Einsum<equation = "...qd,...kd->...qk">(q, k) y = Softmax(a)',
     "no result": 'a = Einsum<equation = "bhqd,bhkd">(q, k) y = Softmax(a)',
     "no batch": 'a = Einsum<equation = "qd,kd->qk">(m, m) y = Softmax(a)',
@@ -91,7 +92,9 @@ def test_attention_of_einsums_fuses(scores: str, sums: str) -> None:
 @pytest.mark.parametrize("body", STAYS.values(), ids=STAYS)
 def test_other_einsums_stay(body: str) -> None:
     model = Model(
-        parsed(f"(float[2,3,4,8] q, float[2,3,5,8] k, float[2,3,8,8] s, float[4,4] m) => (float y) {{ {body} }}")
+        parsed(
+            f"(float[2,3,4,8] q, float[2,3,5,8] k, float[2,3,8,8] s, float[4,4] m, float[2,3,5,1] t) => (float y) {{ {body} }}"
+        )
     )
     infer(model)
     assert commute.find(model, NO_NODES) == []
