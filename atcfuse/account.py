@@ -298,7 +298,7 @@ def _folding(
     unsized: set[str] = set()
     moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)
     rebuilt = match.rule.rebuilt
-    read = [str(match.env[n]) for n in (rebuilt.inputs if rebuilt else ()) if match.env.get(n) is not None]
+    read = [str(match.env[n]) for n in (rebuilt.names if rebuilt else ()) if match.env.get(n) is not None]
     left = node_bytes(scope, [*read, *match.outputs], sizes, unsized) + sum(t.nbytes for t in folding.tensors.values())
     return {
         "name": name,
@@ -307,7 +307,7 @@ def _folding(
         "nodes": [scope.nodes[i].name for i in members],
         "choices": dict(label.split("=", 1) for label in match.labels),
         "attributes": {},
-        "launches_saved": len(launched) - 1,
+        "launches_saved": len(launched) - (len(rebuilt.nodes) if rebuilt else 1),
         "ddr_bytes_saved": moved - left,
         "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
         "diagnostics": [],

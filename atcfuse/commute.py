@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from atcfuse import einsum, rescale
 from atcfuse.dims import Dim
+from atcfuse.einsum import Product
 from atcfuse.graph.edit import Names, NewNode, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.views import is_view
 from atcfuse.keep_nodes import KeepNodes
+from atcfuse.rescale import Rescaling
 
 _EXACT_RESHAPE = 14
 """The opset from which on a Reshape can be told that 0 means no elements, not the operand's own extent."""
@@ -66,21 +69,22 @@ class Move:
 
 @dataclass(frozen=True)
 class Moved:
-    """A move that was carried out: the Transpose's name and the values that it, moved, makes."""
+    """A move that was carried out: its name, and the values that operators `op` make while nothing takes it up."""
 
-    transpose: str
+    name: str
     made: tuple[str, ...]
+    op: str = "Transpose"
 
 
-def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Move]:
+def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Move | Rescaling | Product]:
     """The moves that may pay, none that changes a node of another one, of `keep`, or by the name of one in `stuck`."""
-    found: list[Move] = []
+    found: list[Move | Rescaling | Product] = []
     for scope in model.scopes():
         taken: set[int] = set()
         for node in scope.nodes:
-            if node.op != "Transpose" or node.name in stuck or not _of_leading_axes(scope, node):
+            if node.name in stuck:
                 continue
-            move = _down(scope, node) or _up(scope, node)
+            move = _moves(scope, node) or rescale.find(scope, node) or einsum.find(scope, node)
             if move is None or taken & move.members:
                 continue
             if any(keep.reason(n.name, n.op) for n in (scope.nodes[i] for i in move.members)):
@@ -90,11 +94,26 @@ def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Mov
     return found
 
 
-def carry_out(model: Model, moves: Sequence[Move]) -> list[Moved]:
-    """Moves the Transposes, in place."""
+def _moves(scope: Scope, node: Node) -> Move | None:
+    if node.op != "Transpose" or not _of_leading_axes(scope, node):
+        return None
+    return _down(scope, node) or _up(scope, node)
+
+
+def carry_out(model: Model, moves: Sequence[Move | Rescaling | Product]) -> list[Moved]:
+    """Moves the Transposes and factors, in place."""
     names = Names(model)
     done, replacements = [], []
     for move in moves:
+        if isinstance(move, Rescaling):
+            done.append(Moved(move.name, (move.made,), "MatMul"))
+            replacements.append(rescale.carry_out(move, names))
+            continue
+        if isinstance(move, Product):
+            made, replacement = einsum.carry_out(move, names)
+            done.append(Moved(move.name, made, "MatMul"))
+            replacements.append(replacement)
+            continue
         moved, replacement = (_moved_up if move.up else _moved_down)(move, names)
         done.append(moved)
         replacements.append(replacement)
@@ -103,9 +122,9 @@ def carry_out(model: Model, moves: Sequence[Move]) -> list[Moved]:
 
 
 def stuck(model: Model, moved: Sequence[Moved]) -> frozenset[str]:
-    """The names of moved Transposes that are still there."""
-    left = {output for scope in model.scopes() for n in scope.nodes if n.op == "Transpose" for output in n.outputs}
-    return frozenset(m.transpose for m in moved if not left.isdisjoint(m.made))
+    """The names of moves that nothing took up: the moved Transposes or the products are still there."""
+    left = {(n.op, output) for scope in model.scopes() for n in scope.nodes for output in n.outputs}
+    return frozenset(m.name for m in moved if any((m.op, value) in left for value in m.made))
 
 
 def _of_leading_axes(scope: Scope, node: Node) -> bool:

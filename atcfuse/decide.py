@@ -114,7 +114,10 @@ class Pricer:
         if after is None or match.outputs[0] not in after[1].outputs:
             return {}
         scope, node = after
-        left = unfused_cost([self.works(scope)[node.index]], self._device)
+        names = {match.scope.nodes[i].name for i in match.members}
+        makers = [scope.producers[v] for v in node.inputs if v in scope.producers]
+        made = [node, *(m for m in makers if m.name in names)]
+        left = unfused_cost([self.works(scope)[n.index] for n in made], self._device)
         before = unfused_cost(self._unfused(match.scope, match), self._device, match.outputs)
         ends = sorted((before.time_us.low - left.time_us.low, before.time_us.high - left.time_us.high))
         return sides_dict(before, left, Range(*ends), before.tensor_bytes - left.tensor_bytes)

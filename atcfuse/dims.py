@@ -242,15 +242,19 @@ def opaque(op: str, args: tuple[Dim, ...], signed: bool) -> Poly:
 
 
 def floor_divide(a: Dim, b: Dim) -> Dim:
-    """floor(a / b). What b divides exactly is taken out first, so floor((n - 8) / 8) is floor(n / 8) - 1."""
+    """floor(a / b). What b divides exactly is taken out first, so floor((n - 8) / 8) is floor(n / 8) - 1.
+
+    Divisions of divisions are one: floor((floor(n / 5) + 1) / 2) is floor((n + 5) / 10).
+    """
     if isinstance(a, int) and isinstance(b, int) and b:
         return a // b
     exact = divide(a, b)
     if exact is not None:
         return exact
-    inner = as_symbol(a)
+    offset = _build({mono: c for mono, c in _terms(a) if not mono})
+    inner = as_symbol(a - offset)
     if inner is not None and inner.op == "floordiv" and _is_count(b) and _is_count(inner.args[1]):
-        return floor_divide(inner.args[0], inner.args[1] * b)
+        return floor_divide(inner.args[0] + offset * inner.args[1], inner.args[1] * b)
     if not isinstance(b, int) or b <= 0:
         return opaque("floordiv", (a, b), signed=not (is_nonnegative(a) and is_nonnegative(b)))
     whole = _build({mono: c // b for mono, c in _terms(a)})
@@ -323,12 +327,17 @@ def _members(dim: Dim) -> tuple[Dim, ...]:
 
 
 def _gives_way(dim: Dim, other: Dim) -> bool:
-    """Whether broadcasting dim against other gives other: dim is it or 1, and 0 only where other is."""
+    """Whether broadcasting dim against other gives other: dim is it or 1, and 0 only where other is.
+
+    Both are extents, at least 0: max(0, n) against n is n.
+    """
     atom = as_symbol(dim)
     if atom is None or other not in atom.args:
         return False
     if atom.op == "min":
         return all(arg == other or is_positive(arg) for arg in atom.args)
+    if atom.op == "max":
+        return all(arg == other or (isinstance(arg, int) and arg <= 0) for arg in atom.args)
     if atom.op == "last":
         whole, n = atom.args
         return other == whole or proves_at_most(n, whole) or is_positive(whole)

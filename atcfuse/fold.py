@@ -20,6 +20,7 @@ from atcfuse.graph.facts import INTEGRAL
 from atcfuse.match.find import Match
 from atcfuse.match.typing import type_name
 from atcfuse.match.values import Refusal, Value
+from atcfuse.rule.model import Rebuilt
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -54,7 +55,7 @@ def fold(match: Match) -> Folding | Refusal:
     try:
         for name, expr in match.rule.tensors:
             formulas.add(name, expr)
-        wanted = [name for name, _ in match.rule.tensors if name in rebuilt.inputs]
+        wanted = [name for name, _ in match.rule.tensors if name in rebuilt.names]
         return Folding(match, {name: _stored(formulas.tensor(name), dtype, name) for name in wanted})
     except Unfoldable as problem:
         return Refusal("ATF346", str(problem), match.anchor.name, len(match.members))
@@ -68,12 +69,26 @@ def replacement(folding: Folding, names: Names) -> tuple[Replacement, str]:
     node = scope.producers[str(match.env[rebuilt.like])]
     tensors = {names.fresh(f"{node.name}/{name}"): array for name, array in folding.tensors.items()}
     named = dict(zip(folding.tensors, tensors, strict=True))
-    inputs = [named.get(name) or _value(match.env.get(name)) for name in rebuilt.inputs]
+    made = _made(match, rebuilt, named, names)
+    return Replacement(scope, match.members, tuple(made), {}, tensors), node.name
+
+
+def _made(match: Match, rebuilt: Rebuilt, named: Mapping[str, str], names: Names) -> list[NewNode]:
+    """The node that a rule rebuilds, behind those that it reads."""
+    node = match.scope.producers[str(match.env[rebuilt.like])]
+    made: list[NewNode] = []
+    inputs = []
+    for read in rebuilt.inputs:
+        if isinstance(read, str):
+            inputs.append(named.get(read) or _value(match.env.get(read)))
+            continue
+        made += _made(match, read, named, names)
+        inputs.append(made[-1].outputs[0])
     while inputs and not inputs[-1]:
         inputs.pop()
+    outputs = match.outputs if rebuilt.output else (names.fresh(f"{node.outputs[0]}/folded"),)
     attributes = tuple(node.attributes.items())
-    made = NewNode(rebuilt.op, node.proto.name, tuple(inputs), match.outputs, attributes, like=node.index)
-    return Replacement(scope, match.members, (made,), {}, tensors), node.name
+    return [*made, NewNode(rebuilt.op, node.proto.name, tuple(inputs), outputs, attributes, like=node.index)]
 
 
 def _value(bound: Any) -> str:
@@ -214,6 +229,14 @@ def _per_channel(value: Any, channels: Any, rank: Any) -> Array:
     return numbers.reshape(count)
 
 
+def _per_column(value: Any) -> Array:
+    """One number a column, of what is multiplied with or added to [.., N]."""
+    numbers = _array(value)
+    if numbers.ndim < 1 or numbers.size != numbers.shape[-1]:
+        raise Unfoldable(f"a constant of shape {list(numbers.shape)} is not one number a column")
+    return numbers.reshape(-1)
+
+
 def _array(value: Any) -> Array:
     if value is None:
         raise Unfoldable("an absent tensor is needed")
@@ -226,4 +249,5 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "by_output": _by_output,
     "by_output_in_groups": _by_output_in_groups,
     "per_channel": _per_channel,
+    "per_column": _per_column,
 }

@@ -295,15 +295,26 @@ def _check_replacement(value: Value, keys: Mapping[str, Value], level: str) -> N
 def _rebuilt(made: tuple[str, ...], call: Expr) -> Rebuilt:
     """`y: Conv(x, weight, bias, like=c)`."""
     term = parse_term(call.text, call.span)
-    hint = "write it like `y: Conv(x, weight, bias, like=c)`"
     if not isinstance(term, Call) or not term.is_operator or len(made) != 1:
-        raise AtcfuseError(error("ATF215", "`replace` must make one standard node", call.span, hint))
-    names = [a.name if isinstance(a, Ref) else "" for a in term.args]
+        raise AtcfuseError(error("ATF215", "`replace` must make one standard node", call.span, _REBUILT_HINT))
+    return _rebuilt_node(made[0], term, call.span)
+
+
+_REBUILT_HINT = "write it like `y: Conv(x, weight, bias, like=c)`"
+
+
+def _rebuilt_node(output: str, term: Call, span: Span) -> Rebuilt:
     like = dict(term.keywords).get("like")
-    if "" in names or len(term.keywords) != 1 or not isinstance(like, Ref):
+    inputs: list[str | Rebuilt] = []
+    for argument in term.args:
+        if isinstance(argument, Call) and argument.is_operator:
+            inputs.append(_rebuilt_node("", argument, span))
+        else:
+            inputs.append(argument.name if isinstance(argument, Ref) else "")
+    if "" in inputs or len(term.keywords) != 1 or not isinstance(like, Ref):
         what = "the node takes names of values and tensors, and `like=` a step whose attributes it keeps"
-        raise AtcfuseError(error("ATF215", what, call.span, hint))
-    return Rebuilt(made[0], term.op, tuple(names), like.name, call.span)
+        raise AtcfuseError(error("ATF215", what, span, _REBUILT_HINT))
+    return Rebuilt(output, term.op, tuple(inputs), like.name, span)
 
 
 def _outputs(value: Value) -> tuple[Output, ...]:

@@ -89,13 +89,22 @@ def _biased(of: Signature, inputs: Arrays, scores: Array) -> Array:
     if "bias" not in inputs:
         return scores
     dtype = of.dtypes["bias"]
-    return rounded(rounded(scores, dtype) + inputs["bias"], dtype)
+    return rounded(rounded(scores, dtype) + _repeated(of, inputs, "bias", scores), dtype)
+
+
+def _repeated(of: Signature, inputs: Arrays, name: str, scores: Array) -> Array:
+    """A bias or mask, its batches repeated where they cycle."""
+    found = inputs[name]
+    if not of.attributes.get(f"{name}_cycles", 0) or found.ndim < 4:
+        return found
+    return np.tile(found, (scores.shape[0] // found.shape[0], 1, 1, 1))
 
 
 def _masked(of: Signature, inputs: Arrays, scores: Array) -> Array:
     if "mask" not in inputs:
         return scores
-    return np.where(inputs["mask"] == bool(of.integer("mask_keeps")), scores, of.number("mask_fill"))
+    mask = _repeated(of, inputs, "mask", scores)
+    return np.where(mask == bool(of.integer("mask_keeps")), scores, of.number("mask_fill"))
 
 
 def _causal(of: Signature, scores: Array) -> Array:

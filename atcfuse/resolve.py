@@ -118,11 +118,12 @@ def _rebuilt(rule: Rule, node: Rebuilt, bound: Set[str], steps: Set[str]) -> Mis
         yield from _names(expr, known, " in `tensors`")
         yield from _calls(expr, functions=TENSOR_FUNCTIONS, of=" of tensors")
         known.add(name)
-    for name in node.inputs:
+    for name in node.names:
         if name not in known:
             yield _error("ATF210", f"unknown name {name!r} in `replace`", node.span, _near(name, known))
-    if node.like not in steps:
-        yield _error("ATF210", f"{node.like!r} is no step of the pattern", node.span, _near(node.like, steps))
+    for made in node.nodes:
+        if made.like not in steps:
+            yield _error("ATF210", f"{made.like!r} is no step of the pattern", node.span, _near(made.like, steps))
 
 
 def _replacement(rule: Rule, replace: Expr, bound: Set[str], known: Known) -> Mistakes:

@@ -247,7 +247,7 @@ def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replac
             _origin(match),
         )
     )
-    rewrites = {index: _shape_nodes(match.scope, index, extents, names) for index, extents in match.shapes.items()}
+    rewrites = shape_rewrites(match, names)
     return Replacement(match.scope, match.members, tuple(made), rewrites), name
 
 
@@ -291,6 +291,11 @@ def _operand(
 def _is_input(scope: Scope, op: str, parameter: str) -> bool:
     known = signature(op, scope.model.opset)
     return known is not None and parameter in known.inputs
+
+
+def shape_rewrites(match: Match, names: Names) -> dict[int, tuple[NewNode, ...]]:
+    """What takes the place of the Shape nodes that lose their operand with a match."""
+    return {index: _shape_nodes(match.scope, index, extents, names) for index, extents in match.shapes.items()}
 
 
 def _shape_nodes(scope: Scope, index: int, extents: tuple[Extent, ...], names: Names) -> tuple[NewNode, ...]:

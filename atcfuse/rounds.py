@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 
 from atcfuse import autofuse
 from atcfuse.decide import DEPTH, Pricer, kept_by_user
@@ -18,7 +19,7 @@ from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.planner.work import platform
 from atcfuse.progress import counted
-from atcfuse.rewrite import Fusion, plan, prepare, reconnected
+from atcfuse.rewrite import Fusion, plan, prepare, reconnected, shape_rewrites
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.select import select
@@ -57,7 +58,8 @@ def folded(model: Model, tools: Toolbox, findings: Findings) -> Model:
         names = Names(model)
         made = [replacement(folding, names) for folding in chosen]
         findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]
-        apply(model, [one for one, _ in made], (), names)
+        shapes = [shape_rewrites(folding.match, names) for folding in chosen]
+        apply(model, [replace(one, rewrites=r) for (one, _), r in zip(made, shapes, strict=True)], (), names)
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(model.proto, model.path)
         infer(model, known)

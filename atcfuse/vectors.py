@@ -140,6 +140,7 @@ def _extents(signature: Signature) -> tuple[int, int, int]:
         return BATCH, QUERIES, KEYS
     texts = {name: {f.letter for f in _plain_factors(signature, name)} for name in ("q", "k", "v", "out")}
     batch = BATCH if all("B" in letters for letters in texts.values()) else 1
+    batch *= 2 if any(signature.attributes.get(f"{name}_cycles", 0) for name in ("bias", "mask")) else 1
     queries = QUERIES if "S" in texts["q"] and "S" in texts["out"] else 1
     keys = KEYS if "S" in texts["k"] and "S" in texts["v"] else 1
     return batch, queries, keys
@@ -160,7 +161,9 @@ def _attention_shapes(signature: Signature) -> dict[str, Shape]:
         name: memory_shape(operand_factors(signature, name, operand_sizes(signature, name, queries, keys, batch)))
         for name in "qkv"
     }
-    return {**shapes, "bias": (1, 1, queries, keys), "mask": (batch, 1, 1, keys)}
+    cycles = {name: bool(signature.attributes.get(f"{name}_cycles", 0)) for name in ("bias", "mask")}
+    whole = batch // 2 if cycles["mask"] else batch
+    return {**shapes, "bias": (batch // 2 if cycles["bias"] else 1, 1, queries, keys), "mask": (whole, 1, 1, keys)}
 
 
 def _group_norm_shapes(signature: Signature) -> dict[str, Shape]:

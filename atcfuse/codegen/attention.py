@@ -45,6 +45,7 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "bias_bytes": ELEMENT_BYTES[signature.dtypes["bias"]] if signature.has("bias") else 0,
         "bias_type": CPP_TYPES[signature.dtypes["bias"]] if signature.has("bias") else "",
         "keys_transposed": transposed,
+        "cycles": {name: bool(signature.attributes.get(f"{name}_cycles", 0)) for name in ("bias", "mask")},
         "readings": [_statement(reading) for reading in readings],
         "operands": {
             name: _operand(layout, _LETTERS[name], "D" if name == "k" and transposed else "S")

@@ -16,6 +16,7 @@ from onnx import TensorProto, numpy_helper
 
 from atcfuse.dims import Poly
 from atcfuse.graph.facts import INTEGRAL, SMALL, Fact
+from atcfuse.graph.fixed import computed
 
 if TYPE_CHECKING:
     from atcfuse.graph.index import Model, Scope
@@ -55,7 +56,8 @@ def constant(scope: Scope, name: str) -> np.ndarray | None:
     if tensor is not None:
         return read_tensor(tensor, scope.model)
     fact = defining.facts.get(root)
-    return None if fact is None else _known(fact)
+    known = None if fact is None else _known(fact)
+    return computed(defining, root) if known is None and fact is not None else known
 
 
 def full_constant(scope: Scope, name: str) -> np.ndarray | None:

@@ -19,6 +19,10 @@ from atcfuse.graph.facts import UNKNOWN, Fact
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
+
+    from atcfuse.dims import Dim
+
 STANDARD = ("", "ai.onnx")
 MAX_SCOPE_DEPTH = 64
 
@@ -91,6 +95,8 @@ class Scope:
 
     `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to
     the nodes with those bodies. `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
+    `extents` are the compound dims that values of the scope have, and which thus are at least 0 where the model runs;
+    `fixed` and `computed` are what `graph.fixed` remembers.
     """
 
     def __init__(self, model: Model, graph: onnx.GraphProto, parent: Scope | None, path: str, depth: int) -> None:
@@ -109,6 +115,9 @@ class Scope:
         self.bodies: list[tuple[Node, Scope]] = []
         self.facts: dict[str, Fact] = {}
         self.alias: dict[str, str] = {}
+        self.extents: set[Dim] = set()
+        self.fixed: frozenset[str] | None = None
+        self.computed: dict[str, np.ndarray | None] = {}
         self._index(depth)
         self.order = self._topological_order()
         self.positions = {index: position for position, index in enumerate(self.order)}

@@ -13,6 +13,7 @@ from typing import Literal
 
 from atcfuse.dims import Dim, Poly, Symbol, evaluate, symbols
 from atcfuse.graph.facts import Fact
+from atcfuse.graph.fixed import fixed
 from atcfuse.graph.index import Node, Scope
 
 Kind = Literal["launch", "view", "host"]
@@ -97,9 +98,11 @@ def kinds(scope: Scope) -> dict[int, Kind]:
     """What every node of a scope is: a launch, a view, or work for the host or the converter."""
     host_values: set[str] = set()
     found: dict[int, Kind] = {}
+    built = fixed(scope)
     for index in scope.order:
         node = scope.nodes[index]
-        kind = _kind(scope, node, host_values)
+        at_build = bool(node.outputs) and all(o in built for o in node.outputs if o)
+        kind: Kind = "host" if at_build else _kind(scope, node, host_values)
         found[index] = kind
         if kind == "host":
             host_values.update(node.outputs)

@@ -16,7 +16,7 @@ from atcfuse.graph.index import Scope
 from atcfuse.match.chains import merges
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Blame, Layouts, solve
-from atcfuse.match.masks import broadcast, combined
+from atcfuse.match.masks import broadcast, combined, cycle
 from atcfuse.match.values import Link, Operand, Refusal, State, Value
 from atcfuse.rule.model import Rule
 from atcfuse.rule.terms import Call, Ref, Step, subterms
@@ -102,7 +102,7 @@ def _read_by(scope: Scope, members: frozenset[int]) -> set[str]:
 def _called(rule: Rule) -> frozenset[str]:
     """Names of values that the replacement reads."""
     if rule.rebuilt is not None:
-        return frozenset(rule.rebuilt.inputs) & frozenset(rule.inputs)
+        return frozenset(rule.rebuilt.names) & frozenset(rule.inputs)
     return frozenset() if rule.replace is None else rule.replace.argument_names
 
 
@@ -143,18 +143,35 @@ class _Joint:
         if not self.links[OUT]:
             core = str(self.state.env[self.rule.outputs[0].step])
             return Refusal("ATF313", "the rank of the result is not known", core)
+        deepest, by_choice = dict(self.depth), False
         while True:
-            result = self._attempt()
+            result = self._attempt(ordinary=True)
+            if not isinstance(result, Blame):
+                break
+            by_choice = by_choice or result.by_choice
+            if self.depth[result.operand] == 0:
+                result = result.refusal
+                break
+            self.depth[result.operand] -= 1
+        if isinstance(result, Arranged) or not by_choice:
+            return result
+        self.depth = deepest
+        return self._any_layout()
+
+    def _any_layout(self) -> Arranged | Refusal:
+        """As `arrange`, with any layout that can be named: what it is for is left to the kernel."""
+        while True:
+            result = self._attempt(ordinary=False)
             if not isinstance(result, Blame):
                 return result
             if self.depth[result.operand] == 0:
                 return result.refusal
             self.depth[result.operand] -= 1
 
-    def _attempt(self) -> Arranged | Refusal | Blame:
+    def _attempt(self, ordinary: bool) -> Arranged | Refusal | Blame:
         chosen = {name: links[self.depth[name]] for name, links in self.links.items()}
         out = chosen.pop(OUT)
-        layouts = solve(chosen, out, self.links[OUT][0].shape, self.scores)
+        layouts = solve(chosen, out, self.links[OUT][0].shape, self.scores, ordinary)
         if not isinstance(layouts, Layouts):
             return layouts
         members = self.state.members.union(*(link.members for link in chosen.values()), out.members)
@@ -195,5 +212,5 @@ class _Joint:
             one = combined(self.scope, items, "And" if boolean else "Add", layouts, self.scores, keys_agree)
             if isinstance(one, Refusal):
                 return one
-            env[name] = one
+            env[name], env[f"{name}_cycles"] = one, int(cycle(self.scope, items, layouts) > 1)
         return env

@@ -10,11 +10,12 @@ from typing import Any
 from atcfuse.dims import Dim
 from atcfuse.expr import Undefined, proved
 from atcfuse.graph import views
-from atcfuse.graph.constants import constant, scalar
+from atcfuse.graph.constants import constant, constant_tensor, scalar
 from atcfuse.graph.index import Scope
 from atcfuse.match.causal import alignment
 from atcfuse.match.chains import roots
 from atcfuse.match.indexed import Bands
+from atcfuse.match.levels import is_ordinary
 from atcfuse.match.values import Built, Value
 
 QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
@@ -78,6 +79,8 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "single_output": lambda value: _single_output(scope, value),
         "read_outside": lambda value: scope.is_output(_value(value)),
         "causal": causal,
+        "unmasked": lambda operand: _unmasked(scope, operand),
+        "inside": lambda value: _is_inside(scope, _value(value)),
         "is_uniform_along": lambda value, axis: _uniform_along(scope, value, axis),
         **_PURE,
     }
@@ -182,8 +185,22 @@ def _uniform_along(scope: Scope, value: Any, axis: int) -> bool:
     return bool((array == array.take([0], axis=axis)).all())
 
 
+def _is_inside(scope: Scope, value: str) -> bool:
+    """Whether a constant is part of the model file, not of a file beside it."""
+    tensor = constant_tensor(scope, value)
+    return tensor is not None and tensor.data_location != tensor.EXTERNAL
+
+
+def _unmasked(scope: Scope, operand: Any) -> bool:
+    """Whether an operand of scores is no mask in any part, as far as products of the model are ordinary numbers."""
+    if isinstance(operand, Built):
+        return all(_unmasked(scope, part) for part in operand.inputs)
+    return operand is None or (isinstance(operand, str) and is_ordinary(scope, operand))
+
+
 def _only(value: Any, combined: Any) -> bool:
     """Whether an operand is that value and nothing else, up to views."""
+    value = value.value if isinstance(value, Aligned) else value
     while isinstance(combined, Built) and len(combined.inputs) == 1:
         combined = combined.inputs[0]
     return isinstance(combined, str) and combined == value

@@ -19,10 +19,11 @@ from atcfuse.match.values import Link, Refusal
 
 @dataclass(frozen=True)
 class Blame:
-    """An operand that must be read less deep, and why."""
+    """An operand that must be read less deep, and why; `by_choice` where only for the sake of an ordinary layout."""
 
     operand: str
     refusal: Refusal
+    by_choice: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,16 @@ class _Space:
 
 
 def solve(
-    operands: Mapping[str, Link], out: Link, shape: Sequence[Dim], scores: Sequence[Dim]
+    operands: Mapping[str, Link], out: Link, shape: Sequence[Dim], scores: Sequence[Dim], ordinary: bool = False
 ) -> Layouts | Blame | Refusal:
     """Layouts for the roots chosen for q, k, v and out.
 
     `shape` is that of probabilities times values, `scores` that of Q·Kᵀ; they may group batch and heads differently.
+    An `ordinary` layout has the elements of a head side by side, of keys these or the positions.
     """
+    scattered = _scattered(operands, out) if ordinary else None
+    if scattered is not None:
+        return scattered
     space = _space(operands, out, shape, scores)
     if not isinstance(space, _Space):
         return space
@@ -65,6 +70,20 @@ def solve(
             return found
         first = first or found
     return first or Refusal("ATF315", "batch and heads cannot be told apart", str(out.value))
+
+
+def _scattered(operands: Mapping[str, Link], out: Link) -> Blame | None:
+    for name, link in {**operands, "out": out}.items():
+        axes = link.view.axes[-2:] if name == "k" else link.view.axes[-1:]
+        if not any(_runs_in_steps_of_one(axis) for axis in axes):
+            reason = f"the elements of a head of {name} do not lie side by side"
+            return Blame(name, Refusal("ATF315", reason, str(link.value)), by_choice=True)
+    return None
+
+
+def _runs_in_steps_of_one(axis: Axis) -> bool:
+    factors = [f for f in axis if f[0] != 1]
+    return not factors or factors[-1][1] == 1
 
 
 def _sizes(operands: Mapping[str, Link], shape: Sequence[Dim]) -> Mapping[str, Dim] | Refusal:

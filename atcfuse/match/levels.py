@@ -1,7 +1,8 @@
 """Values that absorb: every element is zero or so large that a score added to it is lost.
 
 (scores + a) + b equals scores + (a + b) in floating point only where one of the two adds nothing or swallows the rest;
-masks of zeros and of a huge or infinite number do. Proved from how the mask is computed; unknown means no.
+masks of zeros and of a huge or infinite number do. Proved from how the mask is computed; unknown means no. Masks of one
+moderate number take digits away, but in float32 none that matter.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from atcfuse.graph.views import OPERATORS
 HUGE = 1e30
 """A float32 beside which every score that is not a mask itself vanishes."""
 
+MODERATE = 128.0
+"""Numbers up to this shift scores without taking digits from them that float32 has."""
+
+ORDINARY = 1e4
+"""Constants below this are no masks."""
+
 MAX_DEPTH = 24
 _UNBOUNDED = frozenset({1, 10, 11, 16})
 """Element types with infinities and room for `HUGE`; a cast to the others (float8) saturates."""
-_BOOL, _FLOAT16, _INTEGRAL = 9, 10, frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
+_BOOL, _FLOAT, _FLOAT16, _INTEGRAL = 9, 1, 10, frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
 
 
 def absorbs(scope: Scope, value: str, depth: int = 0) -> bool:
@@ -35,6 +42,23 @@ def absorbs(scope: Scope, value: str, depth: int = 0) -> bool:
     if node is None or depth > MAX_DEPTH or fact.dtype in _INTEGRAL:
         return False
     return _made_of(scope, node, depth + 1)
+
+
+def is_step(scope: Scope, value: str) -> bool:
+    """Whether every element is provably 0 or one and the same moderate float32, such as -100 of shifted windows.
+
+    Added last or added to another summand first, it moves a score by no more than 2**-17: what float32 rounds anyway.
+    """
+    fact = scope.fact(value)
+    known = constant(scope, value) if fact.dtype == _FLOAT else None
+    if known is None or known.dtype.kind != "f" or not known.size:
+        return False
+    least, most = float(known.min()), float(known.max())
+    return (
+        -MODERATE <= least <= 0 <= most <= MODERATE
+        and least * most == 0
+        and bool(np.all((known == 0) | (known == least) | (known == most)))
+    )
 
 
 _INPUTS = {"Where": 3, "ScatterND": 3, "Mul": 2}
@@ -86,3 +110,32 @@ def is_whole(scope: Scope, value: str, depth: int = 0) -> bool:
     if node.op in OPERATORS or node.op in ("Cast", "Neg"):
         return is_whole(scope, node.inputs[0], depth + 1)
     return False
+
+
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "com.microsoft::FusedMatMul"})
+_COMPUTED = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Cast", "Where", "Concat", "Tanh", "Sigmoid", "Sin", "Cos"})
+_PICKED = frozenset({"Gather", "GatherElements", "GatherND"})
+
+
+def is_ordinary(scope: Scope, value: str, depth: int = 0) -> bool:
+    """Whether a value is computed from products and moderate constants alone: nothing in it is meant to mask.
+
+    What a model multiplies may be anything in theory; like Q·Kᵀ itself it is taken to be no lowest number.
+    """
+    value = scope.source(value)
+    fact, node = scope.fact(value), scope.producer(value)
+    if isinstance(fact.splat, (int, float)):
+        return abs(fact.splat) < ORDINARY
+    known = constant(scope, value)
+    if known is not None:
+        return known.dtype.kind != "f" or bool(np.all(np.abs(known.astype(np.float64)) < ORDINARY))
+    if node is None or depth > MAX_DEPTH:
+        return False
+    if node.op in _PRODUCTS:
+        return True
+    if node.op in OPERATORS or node.op in _PICKED:
+        return is_ordinary(scope, node.inputs[0], depth + 1)
+    if node.op not in _COMPUTED or fact.dtype in _INTEGRAL:
+        return False
+    numbers = [v for v in node.inputs if scope.fact(v).dtype not in _INTEGRAL]
+    return bool(numbers) and all(is_ordinary(scope, v, depth + 1) for v in numbers)

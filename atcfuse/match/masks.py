@@ -8,7 +8,7 @@ from atcfuse.dims import Dim, as_symbol, divide
 from atcfuse.graph.index import Scope
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Layouts
-from atcfuse.match.levels import absorbs
+from atcfuse.match.levels import absorbs, is_step
 from atcfuse.match.validity import implied
 from atcfuse.match.values import Built, Refusal, Value
 
@@ -18,10 +18,11 @@ def combined(
 ) -> Value | Built | Refusal | None:
     """All items as one operand: none, the value itself, or standard nodes that combine several with `op`.
 
-    `scores` is the shape of Q·Kᵀ, of which a mask may regroup the leading dims only.
+    `scores` is the shape of Q·Kᵀ, of which a mask may regroup the leading dims only. Where masks `cycle`, the
+    others must have as many batches or one.
     """
     total: Value | Built | None = None
-    if op == "Add" and sum(not absorbs(scope, item.value) for item in items) > 1:
+    if op == "Add" and _rounds_differently(scope, items):
         reason = "two values are added to the scores one after the other; added up first they would round differently"
         return Refusal("ATF314", reason, items[0].value)
     for item in items:
@@ -32,13 +33,38 @@ def combined(
         if isinstance(one, Refusal):
             return one
         total = one if total is None else Built(op, (total, one))
+    if cycle(scope, items, layouts) > 1 and not all(_fits_cycle(scope, item, items, layouts) for item in items):
+        reason = "masks of windows and of whole batches meet"
+        return Refusal("ATF315", reason, items[0].value)
     return total
+
+
+def cycle(scope: Scope, items: Sequence[Aligned], layouts: Layouts) -> int:
+    """How many batches the masks have where the batches of the scores go through them again and again, else 0.
+
+    Scores [B·W, H, S, L] are given as [B, W, H, S, L] to a mask [W, …, S, L], one for each window.
+    """
+    return max((_windows(scope, item, layouts) for item in items), default=0)
+
+
+def _windows(scope: Scope, item: Aligned, layouts: Layouts) -> int:
+    shape, lead = scope.fact(item.value).shape, item.shape[:-2]
+    if shape is None or len(lead) != 3 or len(shape) not in (4, 5) or any(d != 1 for d in shape[:-4]):
+        return 0
+    windows = shape[-4]
+    fits = lead[1] == windows and lead[2] == layouts.heads and lead[0] * lead[1] == layouts.batch
+    return windows if isinstance(windows, int) and windows > 1 and fits and shape[-3] in (1, layouts.heads) else 0
+
+
+def _fits_cycle(scope: Scope, item: Aligned, items: Sequence[Aligned], layouts: Layouts) -> bool:
+    shape = scope.fact(item.value).shape or ()
+    return len(shape) < 4 or shape[-4] in (1, cycle(scope, items, layouts))
 
 
 def broadcast(scope: Scope, items: Sequence[Aligned], op: str, scores: Sequence[Dim]) -> Value | Built | Refusal | None:
     """All items as one operand that broadcasts over the leading axes to scores of just this shape, or why not."""
     total: Value | Built | None = None
-    if op == "Add" and sum(not absorbs(scope, item.value) for item in items) > 1:
+    if op == "Add" and _rounds_differently(scope, items):
         reason = "two values are added to the scores one after the other; added up first they would round differently"
         return Refusal("ATF314", reason, items[0].value)
     for item in items:
@@ -55,6 +81,12 @@ def broadcast(scope: Scope, items: Sequence[Aligned], op: str, scores: Sequence[
         one = Value(item.value)
         total = one if total is None else Built(op, (total, one))
     return total
+
+
+def _rounds_differently(scope: Scope, items: Sequence[Aligned]) -> bool:
+    """Whether adding up the items first may give other scores than adding one after the other."""
+    plain = [item for item in items if not absorbs(scope, item.value)]
+    return len(plain) > 1 and sum(not is_step(scope, item.value) for item in plain) > 1
 
 
 def _is_still(dim: Dim, score: Dim) -> bool:
@@ -76,6 +108,8 @@ def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) 
         if not _fits(size, against) and not (back == 1 and keys_agree):
             reason = f"the mask must not make the scores larger: {size} against {against}"
             return Refusal("ATF313", reason, item.value)
+    if _windows(scope, item, layouts):
+        return Value(item.value) if len(shape) == 4 else _squeezed(item.value, 3)
     return _regrouped(item.value, shape, item.shape, layouts)
 
 

@@ -87,14 +87,24 @@ class AtcPass:
 class Rebuilt:
     """A standard node that a rule of level `constant` makes: `like` names the step whose attributes it keeps.
 
-    Inputs name values of the match or `tensors` of the rule.
+    Inputs name values of the match or `tensors` of the rule, or are standard nodes themselves, whose `output` is "".
     """
 
     output: str
     op: str
-    inputs: tuple[str, ...]
+    inputs: tuple[str | Rebuilt, ...]
     like: str
     span: Span
+
+    @property
+    def nodes(self) -> tuple[Rebuilt, ...]:
+        """All nodes that are made, each behind those that it reads."""
+        return (*(n for i in self.inputs if isinstance(i, Rebuilt) for n in i.nodes), self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that the nodes read."""
+        return tuple(i for node in self.nodes for i in node.inputs if isinstance(i, str))
 
 
 @dataclass(frozen=True)

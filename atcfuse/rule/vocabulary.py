@@ -6,10 +6,10 @@ COMBINATORS = frozenset({"strided", "merged", "same", "view", "part", "optional"
 FUNCTIONS = frozenset({
     "scalar", "is_number", "shape", "rank", "dim", "size", "dtype", "aligned", "same_shape", "repeats_in",
     "leading", "made_by", "single_output", "quantized", "read_outside", "is_uniform_along", "causal", "rooted_in",
-    "only", "opset", "rounded", "stored", "absent", "present", "append", "length", "close", "each_of_pairs",
-    "sqrt", "abs", "exp", "log",
+    "only", "opset", "rounded", "stored", "absent", "present", "append", "length", "close", "each_of_pairs", "sqrt",
+    "abs", "exp", "log", "unmasked", "inside",
 })  # fmt: skip
 """Functions that conditions and `let` may call; `atcfuse.match.functions` says what each does."""
 
-TENSOR_FUNCTIONS = frozenset({"sqrt", "or_zero", "by_output", "by_output_in_groups", "per_channel"})
+TENSOR_FUNCTIONS = frozenset({"sqrt", "or_zero", "by_output", "by_output_in_groups", "per_channel", "per_column"})
 """Functions that `tensors` of rules of level `constant` may call; `atcfuse.fold` says what each does."""

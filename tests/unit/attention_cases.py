@@ -132,6 +132,7 @@ def reference(q: Array, k: Array, v: Array, bias: Array | None, mask: Array | No
 def _biased(scores: Array, bias: Array | None, mask: Array | None, of: Signature) -> Array:
     if bias is None:
         return scores
+    bias = _repeated(bias, scores, of, "bias_cycles")
     with np.errstate(over="ignore"):
         return (scores + bias.astype(np.float32)).astype(bias.dtype).astype(np.float32)
 
@@ -139,7 +140,13 @@ def _biased(scores: Array, bias: Array | None, mask: Array | None, of: Signature
 def _masked(scores: Array, bias: Array | None, mask: Array | None, of: Signature) -> Array:
     if mask is None:
         return scores
+    mask = _repeated(mask, scores, of, "mask_cycles")
     return np.where(mask == bool(of.integer("mask_keeps")), scores, np.float32(of.number("mask_fill")))
+
+
+def _repeated(operand: Array, scores: Array, of: Signature, cycles: str) -> Array:
+    """Operands with fewer batches than the scores, once for each run through them."""
+    return np.concatenate([operand] * (len(scores) // len(operand))) if of.integer(cycles) else operand
 
 
 def _causal(scores: Array, kind: str) -> Array:

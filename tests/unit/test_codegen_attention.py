@@ -173,6 +173,18 @@ def test_bias_and_mask_broadcast(shape: tuple[int, ...], dtype: type, first: int
     check(run(case, 2, 33, 140, programs, bias=bias, mask=mask), np.float16)
 
 
+@needs_compiler
+@pytest.mark.parametrize("soc", ["Ascend910B1", "Ascend310P3"])
+@pytest.mark.parametrize("queries", [33, 1])
+def test_batches_of_windows_go_through_bias_and_mask_again_and_again(queries: int, soc: str, programs: Path) -> None:
+    """Six batches, three of the bias, two of the mask: every one has its own numbers."""
+    random = np.random.default_rng(queries)
+    bias = random.standard_normal((3, 2, queries, 48)).astype(np.float16)
+    mask = random.random((2, 1, 1, 48)) > 0.4
+    case = Heads(soc=soc, attributes={"bias_cycles": 1, "mask_cycles": 1, "mask_fill": -3.0})
+    check(run(case, 6, queries, 48, programs, bias=bias, mask=mask), np.float16)
+
+
 SHARED_CORE: Mapping[str, Heads] = {
     "bias": Heads(4, 2, soc="Ascend310P3", attributes={"causal": "bottom_right"}),
     "boolean": Heads(soc="Ascend310P3", attributes={"masked_rows": "zero"}),

@@ -102,6 +102,9 @@ def test_equal_computations_are_equal() -> None:
     a, b = symbol("a"), symbol("b")
     assert (a + b) * (a - b) == a * a - b * b
     assert dims.floor_divide(8 * a + 4, 8) == a
+    assert dims.floor_divide(dims.floor_divide(a, 5) + 1, 2) == dims.floor_divide(a + 5, 10)
+    assert dims.broadcast(a - 1, dims.maximum(a - 1, 0)) == a - 1
+    assert dims.broadcast(a - 1, dims.maximum(a - 1, b)) != a - 1
     assert dims.minimum(a, b) == dims.minimum(b, a)
     assert dims.divide(a * b + a, b + 1) == a
     assert dims.divide(a + 1, b) is None

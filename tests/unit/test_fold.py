@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -334,3 +335,71 @@ def test_it_can_be_turned_off(tmp_path: Path, way: str) -> None:
     assert ops(result.model) == ["Conv", "BatchNormalization", "Relu"]
     assert kept(result) == [({"switch": "ATF321", "keep": "ATF325"}[way], "norm")]
     assert [k["anchor"] for k in result.report["kept"]].count("norm") == 1
+
+
+def layer_scale(kind: str = "float32") -> onnx.ModelProto:
+    """A projection with bias, scaled by a factor a column, and a residual sum."""
+    rng = np.random.default_rng(3)
+    tensors = {"w": rng.normal(size=(16, 8)), "b": rng.normal(size=8), "g": rng.normal(size=(1, 1, 8))}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
+        helper.make_node("Add", ["b", "p"], ["a"], "sum"),
+        helper.make_node("Mul", ["g", "a"], ["s"], "scale"),
+        helper.make_node("Sin", ["s"], ["y"], "end"),
+    ]
+    x = helper.make_tensor_value_info("x", TYPES[kind], ["B", "S", 16])
+    y = helper.make_tensor_value_info("y", TYPES[kind], ["B", "S", 8])
+    stored = [numpy_helper.from_array(v.astype(kind), k) for k, v in tensors.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32"])
+def test_layer_scale_goes_into_weight_and_bias(kind: str) -> None:
+    proto = layer_scale(kind)
+    result = optimize(proto, dialect="portable", kernels=False, disabled=frozenset({"linear_epilogue", "elementwise"}))
+    assert [n.op_type for n in result.model.graph.node] == ["MatMul", "Add", "Sin"]
+    assert [n.name for n in result.model.graph.node] == ["product", "sum", "end"]
+    (folding,) = result.report["fusions"]
+    assert (folding["rule"], folding["launches_saved"], folding["nodes"]) == (
+        "linear_gain",
+        1,
+        ["product", "sum", "scale"],
+    )
+    validate(result.report)
+    feeds = {"x": np.random.default_rng(4).normal(size=(2, 3, 16)).astype(kind)}
+    (want,), (have,) = (
+        ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+        for m in (proto, result.model)
+    )
+    np.testing.assert_allclose(have, want, atol=OFF[kind] * 8)
+
+
+def test_weights_in_files_of_their_own_are_not_copied(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(layer_scale(), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    result = optimize(path, dialect="portable", kernels=False)
+    assert "linear_gain" not in [f["rule"] for f in result.report["fusions"]]
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+def test_the_shape_of_what_vanishes_is_read_elsewhere(op: str) -> None:
+    if op == "MatMul":
+        proto = layer_scale()
+        proto.graph.node.insert(2, helper.make_node("Shape", ["a"], ["extents"], "shape"))
+        x = np.random.default_rng(4).normal(size=(2, 3, 16)).astype(np.float32)
+    else:
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,1,4] x) => (float[2,2,3] y) <float[2,1,2] w = {1,2,3,4},
+            float[2] g = {0.5,-1.5}, float[2] b = {0.1,0.2}, float[2] m = {1.0,-2.0}, float[2] v = {4.0,0.25}> {
+            c = Conv(x, w) extents = Shape(c) y = BatchNormalization(c, g, b, m, v) }"""
+        proto = onnx.parser.parse_model(text)
+        x = np.random.default_rng(4).normal(size=(2, 1, 4)).astype(np.float32)
+    proto.graph.output.append(helper.make_tensor_value_info("extents", TensorProto.INT64, [3]))
+    result = optimize(proto, dialect="portable", kernels=False)
+    assert {"linear_gain", "conv_batch_norm"} & {f["rule"] for f in result.report["fusions"]}
+    want, have = (
+        ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+        for m in (proto, result.model)
+    )
+    assert want[1].tolist() == have[1].tolist()
+    np.testing.assert_allclose(have[0], want[0], atol=1e-5)

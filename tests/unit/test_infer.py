@@ -584,3 +584,32 @@ def test_facts_of_small_integer_tensors_name_their_unknown_elements() -> None:
 def test_a_value_nobody_makes_is_unknown() -> None:
     assert scope_of("(float[n] x) => (float y) { y = Relu(x) }").fact("nothing") is UNKNOWN
     assert isinstance(UNKNOWN, Fact)
+
+
+def test_an_extent_that_another_value_has_is_no_negative_number() -> None:
+    """The length of what a Conv gives may be negative on paper; a model in which it is does not run."""
+    graph = """
+        (float[batch, 1, n] x) => (float[A, B] y, float[C, D] z)
+        <float[1,1,3] w = {1, 2, 3}, int64[1] last = {2}, int64 one = {1}, float[1,1] nothing = {0}, int64[1] two = {2}> {
+          s = Shape(x)
+          n = Gather(s, last)
+          l = Sub(n, two)
+          t = Concat<axis=0>(last, l)
+          HERE
+        }"""
+    convolved = scope_of(graph.replace("HERE", "c = Conv(x, w) z = Identity(nothing) y = Expand(nothing, t)"))
+    assert shape_of(convolved, "c") == "batch, 1, n - 2"
+    assert shape_of(convolved, "y") == "2, n - 2"
+    alone = scope_of(graph.replace("HERE", "z = Identity(nothing) y = Expand(nothing, t)"))
+    assert shape_of(alone, "y") == "2, y.dim1"
+
+
+def test_what_is_joined_has_the_simplest_extent_off_the_axis() -> None:
+    scope = scope_of("""
+        (float[batch, n, 8] x) => (float[A, B, C] y)
+        <int64[1] one = {1}, int64[1] end = {9223372036854775807}, int64[6] pads = {0, 0, 0, 0, 1, 0}> {
+          later = Slice(x, one, end, one)
+          p = Pad(later, pads)
+          y = Concat<axis = 2>(p, x)
+        }""")
+    assert shape_of(scope, "y") == "batch, n, 16"

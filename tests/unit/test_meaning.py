@@ -120,6 +120,7 @@ BIAS = RNG.standard_normal([B, 1, 1, L]).astype(np.float32)
         ({}, {"causal": "top_left"}),
         ({}, {"causal": "bottom_right"}),
         ({"bias": BIAS}, {"causal": "top_left", "softcap": 1.5}),
+        ({"mask": MASK, "bias": BIAS}, {"mask_fill": -3.0, "bias_cycles": 1, "mask_cycles": 1}),
     ],
 )
 @pytest.mark.parametrize("opset", [11, 17, 18])
@@ -127,6 +128,16 @@ def test_attention(extra: dict[str, Array], given: dict[str, Any], opset: int) -
     feeds = {**operands(), **extra}
     (got,) = run("attention", {**ATTENTION, **given}, feeds, ["out"], opset)
     np.testing.assert_allclose(got, attended(feeds, **given), rtol=2e-5, atol=2e-6)
+
+
+def test_windows_that_go_through_bias_and_mask_again_and_again() -> None:
+    feeds = {**operands(), "bias": BIAS, "mask": MASK}
+    for name in ("q", "k", "v"):
+        feeds[name] = np.concatenate([feeds[name], feeds[name][::-1] * 2, feeds[name] + 1])
+    given = {"mask_fill": -3.0, "bias_cycles": 1, "mask_cycles": 1}
+    (got,) = run("attention", {**ATTENTION, **given}, feeds, ["out"], 17)
+    whole = {**feeds, **{name: np.concatenate([feeds[name]] * 3) for name in ("bias", "mask")}}
+    np.testing.assert_allclose(got, attended(whole, mask_fill=-3.0), rtol=2e-5, atol=2e-6)
 
 
 def test_grouped_heads() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from atcfuse.dims import Dim, Poly, broadcast, symbol
+from atcfuse.dims import Dim, Poly, broadcast, is_nonnegative, symbol
 from atcfuse.graph.facts import UNKNOWN, Fact
 
 if TYPE_CHECKING:
@@ -100,6 +100,15 @@ class Call:
         if rank > MAX_RANK:
             raise MalformedNodeError(self.node.outputs[output])
         return tuple(self.fresh(i, output) for i in range(rank))
+
+    def is_extent(self, dim: Dim) -> bool:
+        """Whether a number is at least 0: by itself, or since a value made before this node has that extent."""
+        if is_nonnegative(dim):
+            return True
+        scope: Scope | None = self.scope
+        while scope is not None and dim not in scope.extents:
+            scope = scope.parent
+        return scope is not None
 
     def fresh_value(self, index: int, signed: bool) -> Dim:
         """A new symbol for an unknown integer element of the first output."""

@@ -58,7 +58,7 @@ def _size(call: Call) -> Fact:
 def extents(call: Call, elements: tuple[Dim, ...] | None, fact: Fact) -> Shape | None:
     """The shape that a tensor of extents describes; an extent that might be negative becomes a fresh symbol."""
     if elements is not None:
-        return tuple(e if is_nonnegative(e) else call.fresh(i) for i, e in enumerate(elements))
+        return tuple(e if call.is_extent(e) else call.fresh(i) for i, e in enumerate(elements))
     length = fact.shape[0] if fact.shape is not None and len(fact.shape) == 1 else None
     return call.fresh_shape(length) if isinstance(length, int) else None
 

@@ -10,6 +10,7 @@ from onnx import TensorProto
 from atcfuse.dims import (
     Dim,
     Poly,
+    as_symbol,
     divide,
     floor_divide,
     is_nonnegative,
@@ -45,12 +46,20 @@ def _concat(call: Call) -> Fact:
 
 
 def _joint(facts: Sequence[Fact]) -> Shape:
-    """Extents that all have in common: off the axis they are equal in a valid model, so a number beats a symbol.
+    """Extents that all have in common: off the axis they are equal in a valid model, so the simplest one is taken.
 
-    A symbol beats 0, because onnxruntime lets empty operands differ from the others.
+    A number beats a symbol, that beats what is computed, and this beats 0, because onnxruntime lets empty operands
+    differ from the others.
     """
     columns = zip(*(f.shape for f in facts if f.shape is not None), strict=True)
-    return tuple(min(column, key=lambda d: 2 if d == 0 else int(isinstance(d, Poly))) for column in columns)
+    return tuple(min(column, key=_complexity) for column in columns)
+
+
+def _complexity(dim: Dim) -> int:
+    if isinstance(dim, Poly):
+        atom = as_symbol(dim)
+        return 1 if atom is not None and not atom.op else 2
+    return 3 if dim == 0 else 0
 
 
 def _gather(call: Call) -> Fact:

@@ -163,7 +163,7 @@ def _expanded_rank(call: Call, source: Fact, target: Fact) -> Shape | None:
 
 
 def _expanded(call: Call, axis: int, old: Dim, new: Dim) -> Dim:
-    if is_nonnegative(new) or (isinstance(old, int) and old > 1):
+    if call.is_extent(new) or (isinstance(old, int) and old > 1):
         return broadcast(old, new)
     return call.fresh(axis)
 
@@ -174,7 +174,7 @@ def _tile(call: Call) -> Fact:
     if shape is None or repeats is None or len(repeats) != len(shape):
         return Fact(source.dtype, None if shape is None else call.fresh_shape(len(shape)), splat=source.splat)
     out = tuple(
-        d * r if is_nonnegative(r) else call.fresh(i) for i, (d, r) in enumerate(zip(shape, repeats, strict=True))
+        d * r if call.is_extent(r) else call.fresh(i) for i, (d, r) in enumerate(zip(shape, repeats, strict=True))
     )
     times = static(repeats)
     if times is None:

@@ -42,6 +42,8 @@ bool takes0(const atcfuse::Attributes& a)
            a.isNumber("mask_fill", -__builtin_inff()) &&
            a.integer("mask_keeps", 1LL) == 1LL &&
            a.integer("mask_first", 0LL) == 0LL &&
+           a.integer("bias_cycles", 0LL) == 0LL &&
+           a.integer("mask_cycles", 0LL) == 0LL &&
            a.isNumber("floor", -__builtin_inff()) &&
            a.text("causal", "none") == "none" &&
            a.text("masked_rows", "softmax") == "softmax" &&
@@ -66,6 +68,8 @@ void describe0(ge::Operator& target)
     target.SetAttr("mask_fill", ge::AscendString("-inf"));
     target.SetAttr("mask_keeps", static_cast<int64_t>(1LL));
     target.SetAttr("mask_first", static_cast<int64_t>(0LL));
+    target.SetAttr("bias_cycles", static_cast<int64_t>(0LL));
+    target.SetAttr("mask_cycles", static_cast<int64_t>(0LL));
     target.SetAttr("floor", ge::AscendString("-inf"));
     target.SetAttr("causal", ge::AscendString("none"));
     target.SetAttr("masked_rows", ge::AscendString("softmax"));
@@ -90,6 +94,8 @@ bool takes1(const atcfuse::Attributes& a)
            a.isNumber("mask_fill", -__builtin_inff()) &&
            a.integer("mask_keeps", 1LL) == 1LL &&
            a.integer("mask_first", 0LL) == 0LL &&
+           a.integer("bias_cycles", 0LL) == 0LL &&
+           a.integer("mask_cycles", 0LL) == 0LL &&
            a.isNumber("floor", -__builtin_inff()) &&
            a.text("causal", "none") == "none" &&
            a.text("masked_rows", "softmax") == "softmax" &&
@@ -114,6 +120,8 @@ void describe1(ge::Operator& target)
     target.SetAttr("mask_fill", ge::AscendString("-inf"));
     target.SetAttr("mask_keeps", static_cast<int64_t>(1LL));
     target.SetAttr("mask_first", static_cast<int64_t>(0LL));
+    target.SetAttr("bias_cycles", static_cast<int64_t>(0LL));
+    target.SetAttr("mask_cycles", static_cast<int64_t>(0LL));
     target.SetAttr("floor", ge::AscendString("-inf"));
     target.SetAttr("causal", ge::AscendString("none"));
     target.SetAttr("masked_rows", ge::AscendString("softmax"));

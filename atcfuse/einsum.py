@@ -1,0 +1,139 @@
+"""Products of attention written as Einsum, spelled as Transposes around a MatMul, which rules and views know.
+
+Only an Einsum of two operands that is one batched product is spelled anew, and only where softmax is near. As with the
+other moves of `commute`, one after which no attention is fused is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from atcfuse.graph.edit import Names, NewNode, Replacement
+from atcfuse.graph.index import Node, Scope
+from atcfuse.rescale import leads_to_softmax
+
+_PASSED = frozenset({"Cast", "Where", "Reshape", "Dropout", "Identity"})
+_NEAR = 4
+"""Softmax is at most so many nodes before the product with the values."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """An Einsum that is a batched product, with its operands in the order of a MatMul.
+
+    `left`, `right` and `result` are the axes of the operands and of the MatMul's result in the order in which the
+    MatMul needs them and the Einsum gives them.
+    """
+
+    scope: Scope
+    node: Node
+    operands: tuple[str, str]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    result: tuple[int, ...]
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The node that is spelled anew."""
+        return frozenset((self.node.index,))
+
+    @property
+    def name(self) -> str:
+        """What the move is remembered by."""
+        return self.node.name
+
+
+def find(scope: Scope, node: Node) -> Product | None:
+    """The batched product that a node is, if it is one of attention."""
+    equation = node.attributes.get("equation")
+    if node.op != "Einsum" or len(node.inputs) != 2 or not isinstance(equation, str):
+        return None
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    parts = terms.split(",")
+    if not arrow or len(parts) != 2 or not all(_is_plain(t) for t in (*parts, result)):
+        return None
+    if any(scope.fact(v).rank != len(t) for v, t in zip(node.inputs, parts, strict=True)):
+        return None
+    operands = list(zip(node.inputs, parts, strict=True))
+    if not _agree(scope, operands):
+        return None
+    after = _comes_from_softmax(scope, node.inputs[0]), _comes_from_softmax(scope, node.inputs[1])
+    if not any(after) and not leads_to_softmax(scope, node.outputs[0]):
+        return None
+    swapped = _of(scope, node, operands[::-1], result)
+    found = _of(scope, node, operands, result)
+    if found is None or swapped is None:
+        return None
+    # The probabilities, or else the operand whose axis of its own comes first in the result, are on the left.
+    return swapped if after[1] or (not after[0] and _moves(swapped.result) < _moves(found.result)) else found
+
+
+def carry_out(move: Product, names: Names) -> tuple[tuple[str, ...], Replacement]:
+    """The values that the MatMul makes, and what takes the Einsum's place."""
+    node, made = move.node, []  # type: Node, list[NewNode]
+    inputs = []
+    for value, order in zip(move.operands, (move.left, move.right), strict=True):
+        turned = names.fresh(f"{value}/turned") if _moves(order) else value
+        if turned != value:
+            made.append(_transpose(move, value, turned, order, names))
+        inputs.append(turned)
+    output = node.outputs[0]
+    product = names.fresh(f"{output}/product") if _moves(move.result) else output
+    made.append(NewNode("MatMul", node.proto.name, tuple(inputs), (product,), like=node.index))
+    if product != output:
+        made.append(_transpose(move, product, output, move.result, names))
+    return (product,), Replacement(move.scope, move.members, tuple(made))
+
+
+def _transpose(move: Product, value: str, result: str, order: tuple[int, ...], names: Names) -> NewNode:
+    name = names.fresh(f"{move.node.name}/Transpose")
+    return NewNode("Transpose", name, (value,), (result,), (("perm", order),), like=move.node.index)
+
+
+def _moves(order: tuple[int, ...]) -> bool:
+    return order != tuple(range(len(order)))
+
+
+def _agree(scope: Scope, operands: Sequence[tuple[str, str]]) -> bool:
+    """Whether the axes that both operands have are provably as long: Einsum would repeat one of length 1."""
+    (left, a), (right, b) = operands
+    long, wide = scope.fact(left).shape or (), scope.fact(right).shape or ()
+    return all(long[a.index(c)] == wide[b.index(c)] for c in a if c in b)
+
+
+def _is_plain(term: str) -> bool:
+    return term.isalpha() and len(set(term)) == len(term)
+
+
+def _of(scope: Scope, node: Node, operands: Sequence[tuple[str, str]], result: str) -> Product | None:
+    """The product with the operands in this order, or None where the equation says more or less."""
+    (left, a), (right, b) = operands
+    shared = [c for c in a if c in b and c in result]
+    summed = [c for c in a if c in b and c not in result]
+    rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
+    if len(summed) != 1 or len(rows) != 1 or len(columns) != 1 or not shared:
+        return None
+    if sorted(result) != sorted((*shared, *rows, *columns)):
+        return None
+    shared.sort(key=result.index)
+    given = [*shared, *rows, *columns]
+    return Product(
+        scope,
+        node,
+        (left, right),
+        tuple(a.index(c) for c in (*shared, *rows, *summed)),
+        tuple(b.index(c) for c in (*shared, *summed, *columns)),
+        tuple(given.index(c) for c in result),
+    )
+
+
+def _comes_from_softmax(scope: Scope, value: str) -> bool:
+    """Whether a value is a softmax, converted, reshaped or with rows set to zero at most."""
+    reached = [value]
+    for _ in range(_NEAR):
+        makers = [m for m in (scope.producer(v) for v in reached) if m is not None]
+        if any(m.op == "Softmax" for m in makers):
+            return True
+        reached = [v for m in makers if m.op in _PASSED for v in m.inputs if v]
+    return False
