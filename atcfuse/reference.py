@@ -219,7 +219,7 @@ def _fed_forward(of: Signature, inputs: Arrays, rows: Array) -> Array:
         first, second = (project(rows, "gate", flags[1]), up) if own else np.split(up, 2, axis=-1)
         gate, other = (second, first) if gating == "up_gate" else (first, second)
         hidden = activated(kind, rounded(gate, of.dtypes["x"])) * other
-    return project(rounded(hidden, of.dtypes["x"]), "down", flags[2])
+    return of.number("scale") * project(rounded(hidden, of.dtypes["x"]), "down", flags[2])
 
 
 def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
