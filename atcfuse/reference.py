@@ -228,7 +228,11 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
         if not of.has(name):
             continue
         x = inputs[name]
-        if of.text(f"{name}_layout") != "as_is":
+        step, offset, width = of.integer(f"{name}_step"), of.integer(f"{name}_offset"), of.integer("head_dim")
+        if step:
+            first = [offset + head * step for head in range(of.integer(f"{name}_heads"))]
+            x = np.stack([x[..., at : at + width] for at in first], axis=1)
+        elif of.text(f"{name}_layout") != "as_is":
             x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
         found[f"{name}_rotated"] = _rotated(of, x, inputs["cos"], inputs["sin"])
     return found
