@@ -176,7 +176,7 @@ class Writer:
             else:
                 kept.insert(0, factor.letter)
                 if factor.taken is not None:
-                    text += self._slice(f"{result}_s{axis}", value, axis, factor.index, factor.index + factor.taken)
+                    text += self.slice(f"{result}_s{axis}", value, axis, factor.index, factor.index + factor.taken)
                     value = f"{result}_s{axis}"
             axis -= 1
         present = [letter for letter in "BNSD" if letter in kept]
@@ -184,7 +184,8 @@ class Writer:
         missing = [i for i, letter in enumerate("BNSD") if letter not in kept]
         return text + self.axes("Unsqueeze", result, f"{result}_t", missing)
 
-    def _slice(self, result: str, source: str, axis: int, start: int, end: int) -> str:
+    def slice(self, result: str, source: str, axis: int, start: int, end: int) -> str:
+        """Elements from `start` on and before `end` of an axis; they moved from attributes to inputs in opset 10."""
         if self.opset < 10:
             return f"  {result} = Slice <axes = [{axis}], starts = [{start}], ends = [{end}]> ({source})\n"
         parts = (("starts", start), ("ends", end), ("axes", axis))

@@ -228,7 +228,7 @@ def _fed_forward(of: Signature, inputs: Arrays, rows: Array) -> Array:
         first, second = (project(rows, "gate", flags[1]), up) if own else np.split(up, 2, axis=-1)
         gate, other = (second, first) if gating == "up_gate" else (first, second)
         hidden = activated(kind, rounded(gate, of.dtypes["x"])) * other
-    return project(rounded(hidden, of.dtypes["x"]), "down", flags[2])
+    return of.number("scale") * project(rounded(hidden, of.dtypes["x"]), "down", flags[2])
 
 
 def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
@@ -237,7 +237,11 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
         if not of.has(name):
             continue
         x = inputs[name]
-        if of.text(f"{name}_layout") != "as_is":
+        step, offset, width = of.integer(f"{name}_step"), of.integer(f"{name}_offset"), of.integer("head_dim")
+        if step:
+            first = [offset + head * step for head in range(of.integer(f"{name}_heads"))]
+            x = np.stack([x[..., at : at + width] for at in first], axis=1)
+        elif of.text(f"{name}_layout") != "as_is":
             x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
         found[f"{name}_rotated"] = _rotated(of, x, inputs["cos"], inputs["sin"])
     return found

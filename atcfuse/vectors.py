@@ -208,8 +208,10 @@ def _rotary_shapes(signature: Signature) -> dict[str, Shape]:
     width, shapes = signature.integer("head_dim"), {}  # type: int, dict[str, Shape]
     for name, heads in (("q", 3), ("k", 2)):
         heads = signature.integer(f"{name}_heads") or heads
+        step = signature.integer(f"{name}_step")
+        row = signature.integer(f"{name}_offset") * (step == width) + heads * (step or width)
         layouts: dict[str, Shape] = {
-            "BSH": (BATCH, QUERIES, heads * width),
+            "BSH": (BATCH, QUERIES, row),
             "BSND": (BATCH, QUERIES, heads, width),
             "as_is": (BATCH, heads, QUERIES, width),
         }

@@ -25,6 +25,9 @@ def refusal(signature: Signature) -> str | None:
             return f"the layout of {name} is {signature.text(f'{name}_layout')!r}; {', '.join(_LAYOUTS)} are known"
         if signature.text(f"{name}_layout") == "BSH" and signature.integer(f"{name}_heads") < 1:
             return f"{name} in layout BSH needs its number of heads"
+        wrong = _packing_refusal(signature, name, dim)
+        if wrong is not None:
+            return wrong
     for name in ("k", "q_rotated", "k_rotated"):
         if signature.has(name) and signature.dtypes[name] != signature.dtypes["q"]:
             return f"{name} has another element type than q"
@@ -36,6 +39,16 @@ def refusal(signature: Signature) -> str | None:
     return _whole_blocks_refusal(signature, of) if of.whole_blocks else None
 
 
+def _packing_refusal(signature: Signature, name: str, dim: int) -> str | None:
+    """What is wrong with the place of an operand's heads in longer rows, or None."""
+    offset, step = signature.integer(f"{name}_offset"), signature.integer(f"{name}_step")
+    if not offset and not step:
+        return None
+    if signature.text(f"{name}_layout") != "BSH" or offset < 0 or step < dim or (step > dim and offset + dim > step):
+        return f"the heads of {name} have no place in longer rows: offset {offset}, step {step}"
+    return None
+
+
 def _whole_blocks_refusal(signature: Signature, of: tiling.Signature) -> str | None:
     """What Ascend310P's copies, which move blocks of 32 bytes, cannot take."""
     if BFLOAT16 in (signature.dtypes["q"], signature.dtypes["cos"]):
@@ -43,6 +56,9 @@ def _whole_blocks_refusal(signature: Signature, of: tiling.Signature) -> str | N
     if of.interleaved:
         return "on Ascend310P neighbours cannot be exchanged: copies start at whole blocks of 32 bytes"
     rest = of.head_dim - of.rotary_dim
+    places = [signature.integer(f"{name}_{what}") for name in "qk" for what in ("offset", "step")]
+    if any(place * of.element_bytes % 32 for place in places):
+        return "on Ascend310P the heads of a packed operand must begin at blocks of 32 bytes"
     if any(n * size % 32 for n, size in ((of.width, of.element_bytes), (of.width, of.angle_bytes))):
         return f"on Ascend310P half a rotation must fill blocks of 32 bytes, {of.width} elements do not"
     if rest * of.element_bytes % 32:
@@ -77,6 +93,7 @@ def problem(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> tili
         signature_of(signature),
         [signature.text(f"{name}_layout") for name in operands],
         [signature.integer(f"{name}_heads") for name in operands],
+        [signature.integer(f"{name}_step") for name in operands],
         [shapes[name] for name in (*operands, "cos")],
     )
 

@@ -91,7 +91,7 @@ class Automaton:
         if term.head == "strided":
             return ANY
         operands = tuple(self._of(argument, context) for argument in term.args)
-        if term.head in ("same", "part", "view"):
+        if term.head in ("same", "part", "packed", "view"):
             return self._viewed(operands[0], term.head == "view")
         if term.head == "optional":
             inner = term.args[0]

@@ -6,6 +6,7 @@
 `same(x)`                       x through views that keep every element in its place in memory: a pure reshape
 `view(x, 'B S (H D) -> B H S D')` x through any chain of views whose composite is this index map (einops notation)
 `part(x, start=a, step=s)`      elements a, a + s, … of x's last axis, cut out by any chain of views
+`packed(x, offset=a, step=s)`   heads of [B, N, S, D] that lie s elements apart in rows of x, [B, S, W], from element a
 `optional(Op(x, …))`            Op, or where it is missing its first operand
 """
 
@@ -17,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from atcfuse.dims import Dim, product
+from atcfuse.graph.index import Scope
 from atcfuse.graph.views import View, identity
 from atcfuse.match.chains import passed_noops, roots
 from atcfuse.match.engine import Builtin, Matcher
@@ -86,6 +88,53 @@ def _range_of(link: Link) -> tuple[int, int] | None:
     if not isinstance(count, int) or not isinstance(step, int) or step < 1:
         return None
     return (start, step) if start >= 0 and start + (count - 1) * step < width else None
+
+
+def _packed(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
+    names = {key: target.name for key, target in term.keywords if isinstance(target, Ref)}
+    for link in roots(matcher.scope, value, scaling=False)[1:]:
+        place = _place_in_rows(link)
+        if place is None:
+            continue
+        taken: State | None = State(state.env, state.members | _own(matcher.scope, link.members), state.labels)
+        for key, number in zip(("offset", "step"), place, strict=True):
+            taken = matcher.unify(names[key], number, taken) if taken is not None and key in names else taken
+        if taken is not None:
+            yield from matcher.match(term.args[0], str(link.value), taken, frame)
+    matcher.refuse("ATF315", "no heads are cut out of longer rows", value, len(state.members))
+
+
+def _place_in_rows(link: Link) -> tuple[int, int] | None:
+    """Where heads begin in rows that hold more than these, and how far they are apart; None for other views."""
+    if len(link.shape) != 3 or len(link.view.axes) != 4:
+        return None
+    batch, heads, positions, elements = link.view.axes
+    whole = identity(link.view.root, link.shape).axes
+    offset, row, width = link.view.offset, link.shape[-1], link.view.shape[-1]
+    if (batch, positions) != whole[:2] or elements != ((width, 1),) or len(heads) > 1:
+        return None
+    count, step = heads[0] if heads else (1, width)
+    if not (isinstance(offset, int) and isinstance(row, int) and isinstance(width, int)):
+        return None
+    if not (isinstance(count, int) and isinstance(step, int)) or offset < 0:
+        return None
+    side_by_side = step == width and count * width < row and offset + count * width <= row
+    among_others = step > width and offset + width <= step and count * step == row
+    return (offset, step) if side_by_side or among_others else None
+
+
+def _own(scope: Scope, members: frozenset[int]) -> frozenset[int]:
+    """The nodes of a chain of views behind the last one that is read elsewhere too, and goes on being read there."""
+    own: set[int] = set()
+    for index in sorted(members, key=lambda i: -scope.positions[i]):
+        outputs = [o for o in scope.nodes[index].outputs if o]
+        readers = {r.index for o in outputs for r in scope.consumers.get(o, ()) if r.op != "Shape"}
+        if any(scope.is_output(o) or o in scope.captured for o in outputs) or (own and not readers <= own):
+            break
+        if not own and len(readers) > 0 and len(outputs) > 1:
+            break
+        own.add(index)
+    return frozenset(own)
 
 
 def _optional(matcher: Matcher, term: Call, value: str, state: State, frame: Frame) -> Iterator[State]:
@@ -174,5 +223,6 @@ BUILTINS: Mapping[str, Builtin] = {
     "same": _same,
     "view": _view,
     "part": _part,
+    "packed": _packed,
     "optional": _optional,
 }

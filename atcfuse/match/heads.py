@@ -35,7 +35,7 @@ class Heads:
             return frozenset({term.op})
         if term.head == "merged":
             return self.of(term.args[0], steps, seen)
-        if term.head in ("same", "part"):
+        if term.head in ("same", "part", "packed"):
             return VIEW_OPERATORS
         fragment = self.book.fragments.get(term.head)
         if fragment is None:

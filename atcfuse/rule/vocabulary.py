@@ -1,6 +1,6 @@
 """The words of the rule language that are built in: combinators of patterns and functions of expressions."""
 
-COMBINATORS = frozenset({"strided", "merged", "same", "view", "part", "optional"})
+COMBINATORS = frozenset({"strided", "merged", "same", "view", "part", "packed", "optional"})
 """Lower-case heads in patterns that are no fragments; `atcfuse.match.builtins` says what each does."""
 
 FUNCTIONS = frozenset({

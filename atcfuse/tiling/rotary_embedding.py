@@ -82,13 +82,15 @@ class Signature:
 class Problem:
     """Shapes of the results of q and k (k may be missing) and of cos, all as [batch, second, third, width].
 
-    `transposed` tells which operands lie as [batch, third, second, width] in memory.
+    `transposed` tells which operands lie as [batch, third, second, width] in memory. `packed` has for each operand the
+    elements of a row in memory and from one head to the next where rows hold more than its heads, else None.
     """
 
     of: Signature
     results: tuple[tuple[int, int, int], ...]
     angles: tuple[int, int, int]
     transposed: tuple[bool, ...]
+    packed: tuple[tuple[int, int] | None, ...] = (None, None)
 
     @property
     def row_axis(self) -> int:
@@ -143,7 +145,13 @@ class Plan:
         return self.rows_per_tile if self.problem.own_angles else 1
 
 
-def problem_of(of: Signature, layouts: Sequence[str], heads: Sequence[int], shapes: Sequence[Sequence[int]]) -> Problem:
+def problem_of(
+    of: Signature,
+    layouts: Sequence[str],
+    heads: Sequence[int],
+    steps: Sequence[int],
+    shapes: Sequence[Sequence[int]],
+) -> Problem:
     """The problem of a node: shapes of q, k where there is one, and cos."""
     *operands, cos = shapes
     results = []
@@ -154,7 +162,8 @@ def problem_of(of: Signature, layouts: Sequence[str], heads: Sequence[int], shap
             results.append((shape[0], shape[2], shape[1]))
         else:
             results.append(_padded(shape))
-    return Problem(of, tuple(results), _padded(cos), tuple(layout != "as_is" for layout in layouts))
+    packed = tuple((shape[-1], step) if step else None for shape, step in zip(operands, steps, strict=True))
+    return Problem(of, tuple(results), _padded(cos), tuple(layout != "as_is" for layout in layouts), packed)
 
 
 def _padded(shape: Sequence[int]) -> tuple[int, int, int]:
@@ -171,15 +180,21 @@ def refusal(problem: Problem, chip: Platform) -> str | None:
         return "there are more than 2^30 vectors"
     if problem.of.whole_blocks and _largest_step(problem) > _MAX_GAP:
         return "rows lie more than 2 MB apart"
+    if problem.of.whole_blocks and any(
+        row * problem.of.element_bytes % _BLOCK for row, _ in filter(None, problem.packed)
+    ):
+        return "rows do not lie whole blocks of 32 bytes apart"
     return "a vector does not fit the unified buffer" if _most_rows(problem, chip) < 1 else None
 
 
 def _largest_step(problem: Problem) -> int:
     """Blocks of 32 bytes from one row to the next, at most."""
     of, steps = problem.of, [0]
-    for (_, second, third), transposed in zip(problem.results, problem.transposed, strict=True):
+    places = zip(problem.results, problem.transposed, problem.packed, strict=False)
+    for (_, second, third), transposed, packed in places:
         plain = (1, third)[problem.row_axis - 1] * of.head_dim
         given = (second, 1)[problem.row_axis - 1] * of.head_dim if transposed else plain
+        given = packed[problem.row_axis - 1] if packed else given
         steps += [plain * of.element_bytes // _BLOCK, given * of.element_bytes // _BLOCK]
     if problem.own_angles:
         step = (1, problem.angles[2])[problem.row_axis - 1] * of.rotary_dim

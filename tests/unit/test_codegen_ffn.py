@@ -61,6 +61,7 @@ class Case:
     added: str = ""
     normalized: bool = False
     epsilon: float = 1e-5
+    scale: float = 1.0
 
     @property
     def pairs(self) -> dict[str, str]:
@@ -71,6 +72,7 @@ class Case:
     def attributes(self) -> dict[str, Any]:
         flags = tuple(int(self.pairs.get(name, "n")[0] == "t") for name in ("up", "gate", "down"))
         plain: dict[str, Any] = {"activation": self.activation, "gating": self.gating, "transposed": flags}
+        plain["scale"] = self.scale
         if not self.norm:
             return plain
         return {"norm": self.norm, "epsilon": self.epsilon, **plain, "add_normalized": int(self.added == "normalized")}
@@ -104,10 +106,12 @@ BRAIN_PACKED = Case(BFLOAT16, "tb n-", "silu", "gate_up", "rms_norm", FLOAT, bet
 BRAIN_PLAIN = Case(BFLOAT16, "n- nb", "relu")
 SINGLE = Case(FLOAT, "nb nb", norm="layer_norm", affine=FLOAT, added="normalized", normalized=True)
 PARALLEL = Case(FLOAT16, "n- n-", "gelu_tanh", added="two operands")
+HALF_STEP = Case(FLOAT16, "nb nb", "silu", norm="layer_norm", affine=FLOAT16, added="operand", scale=0.5)
 PARALLEL_NORM = Case(FLOAT, "nb nb", "gelu_erf", norm="layer_norm", affine=FLOAT, added="two operands")
 NEMOTRON = Case(BFLOAT16, "n- n-", "relu_squared", norm="layer_norm", affine=BFLOAT16, added="two operands")
 CASES = [
     PLAIN,
+    HALF_STEP,
     PARALLEL,
     PARALLEL_NORM,
     NEMOTRON,
@@ -192,7 +196,7 @@ def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
         hidden = ACTIVATIONS[case.activation](gate) * up
     y = project(decode(encode(hidden, case.dtype), case.dtype), "down")
     extra = rows if case.added == "normalized" else exact.get("residual", 0.0) + exact.get("residual2", 0.0)
-    return {**results, "y": y + extra}
+    return {**results, "y": np.float32(case.scale) * y + extra}
 
 
 def check_numbers(case: Case, inputs: Mapping[str, Any], result: TwinResult) -> None:

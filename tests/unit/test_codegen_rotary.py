@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++
 
 @dataclass(frozen=True)
 class Case:
-    """A signature; `layouts` of q and, where there are two, k."""
+    """A signature; `layouts` of q and, where there are two, k. `places` are offset and step of heads in longer rows."""
 
     head_dim: int
     rotary_dim: int
@@ -45,10 +45,11 @@ class Case:
     dtype: int = FLOAT16
     angles: int = FLOAT16
     family: str = "910B"
+    places: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
 
     @property
     def attributes(self) -> dict[str, Any]:
-        layouts, heads = (*self.layouts, "as_is"), (*self.heads, 0)
+        layouts, heads, places = (*self.layouts, "as_is"), (*self.heads, 0), (*self.places, (0, 0))
         return {
             "interleaved": int(self.interleaved),
             "rotary_dim": self.rotary_dim,
@@ -57,6 +58,7 @@ class Case:
             "k_heads": heads[1],
             "q_layout": layouts[0],
             "k_layout": layouts[1],
+            **dict(zip(("q_offset", "q_step", "k_offset", "k_step"), (*places[0], *places[1]), strict=True)),
         }
 
     @property
@@ -122,6 +124,10 @@ NEIGHBOURS = Case(64, 64, interleaved=True)
 NEIGHBOURS_ODD = Case(14, 6, interleaved=True, dtype=FLOAT, angles=FLOAT)
 NEIGHBOURS_WIDE = Case(256, 200, interleaved=True, layouts=("as_is",), dtype=BFLOAT16, angles=BFLOAT16)
 PAIR_ONLY = Case(2, 2, interleaved=True, angles=FLOAT)
+PACKED = Case(16, 16, layouts=("BSH", "BSH"), heads=(3, 1), places=((0, 16), (48, 16)))
+AMONG = Case(20, 10, layouts=("BSH", "BSH"), heads=(3, 3), dtype=FLOAT, angles=FLOAT, places=((0, 60), (20, 60)))
+LATER = Case(14, 6, True, ("BSH",), (2,), BFLOAT16, FLOAT, places=((5, 14),))
+LITTLE_PACKED = Case(64, 64, layouts=("BSH", "BSH"), heads=(4, 2), family="310P", places=((0, 64), (256, 64)))
 LITTLE_CORE = Case(64, 64, layouts=("BSH", "as_is"), heads=(4, 0), family="310P")
 LITTLE_PARTIAL = Case(96, 32, layouts=("as_is",), angles=FLOAT, family="310P")
 LITTLE_FLOAT = Case(32, 16, layouts=("BSND", "BSND"), dtype=FLOAT, angles=FLOAT, family="310P")
@@ -143,6 +149,11 @@ LITTLE_FLOAT = Case(32, 16, layouts=("BSND", "BSND"), dtype=FLOAT, angles=FLOAT,
         (ODD, [(12,), (12,)], (), SMALL),
         (PARTIAL, [(1, 2, 40, 80), (1, 2, 40, 80)], (1, 1, 40), SMALL),
         (MERGED, [(2, 21, 192), (2, 21, 64)], (2, 1, 21), PLATFORM_910B),
+        (PACKED, [(2, 21, 80), (2, 21, 80)], (2, 1, 21), SMALL),
+        (AMONG, [(2, 33, 180), (2, 33, 180)], (33,), SMALL),
+        (AMONG, [(1, 300, 180), (1, 300, 180)], (1, 3, 1), TIGHT),
+        (LATER, [(3, 9, 40)], (9,), SMALL),
+        (LITTLE_PACKED, [(2, 33, 512), (2, 33, 512)], (2, 1, 33), PLATFORM_310P),
         (SPLIT, [(2, 6, 3, 20), (2, 2, 6, 20)], (6,), SMALL),
         (ALONE, [(1, 70, 640)], (1, 1, 70), SMALL),
         (NEIGHBOURS, [(2, 17, 4, 64), (2, 17, 4, 64)], (1, 17, 1), SMALL),

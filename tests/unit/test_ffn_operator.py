@@ -28,6 +28,7 @@ TOOLS = toolbox(Options(dialect="portable"))
 
 def signature(activation: str, gating: str, norm: str, dtype: int, added: str) -> tuple[Signature, dict[str, Any]]:
     attributes: dict[str, Any] = {"activation": activation, "gating": gating, "transposed": (0, 0, 1)}
+    attributes["scale"] = 0.5 if added == "residual" else 1.0
     names = ["x", "w_up", "w_down", "b_up", "b_down", "y"]
     names += ["w_gate", "b_gate"] if gating == "separate" else []
     names += ["residual"] if added.startswith("residual") else []
