@@ -106,7 +106,7 @@ class _Scope:
     def _view(self, node: Node, makers: set[str]) -> None:
         source, made = node.input(0), node.outputs[0]
         shape, own = self.scope.fact(source).shape, self.scope.fact(made).shape
-        if shape is None or own is None:
+        if shape is None or own is None or self.keep.reason(node.name, node.op):
             return
         frame = self.frames.get(source)
         if frame is None:
