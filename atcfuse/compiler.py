@@ -197,21 +197,23 @@ def _by_rules(model: Model, finders: list[RuleFinder], tools: Toolbox, lookup: L
 
 def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
     """Groups what the rules left; views between element-wise operators are moved where that makes a group."""
-    moves, done = views_between(model, tools, findings), len(findings.fusions)
-    if moves is None:
-        return _all_groups(model, tools, lookup, findings)
-    snapshot, by_rules = Snapshot.of(model), findings.kept
-    moves.carry_out(model)
-    model = _indexed(model)
-    _finders(model, tools, lookup, findings.pricer)
-    model = _all_groups(model, tools, lookup, findings)
-    if len(findings.fusions) > done:
-        return model
-    snapshot.restore(model.proto)
-    model = Model(model.proto, model.path)
-    infer(model)
+    by_rules = findings.kept
+    for attempt in range(MAX_ROUNDS):
+        moves, done = views_between(model, tools, findings), len(findings.fusions)
+        if moves is None:
+            return model if attempt else _all_groups(model, tools, lookup, findings)
+        snapshot, findings.kept = Snapshot.of(model), by_rules
+        moves.carry_out(model)
+        model = _indexed(model)
+        _finders(model, tools, lookup, findings.pricer)
+        model = _all_groups(model, tools, lookup, findings)
+        if len(findings.fusions) == done:
+            snapshot.restore(model.proto)
+            model = Model(model.proto, model.path)
+            infer(model)
+            _finders(model, tools, lookup, findings.pricer)
+            break
     findings.kept = by_rules
-    _finders(model, tools, lookup, findings.pricer)
     return _all_groups(model, tools, lookup, findings)
 
 

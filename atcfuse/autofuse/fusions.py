@@ -379,6 +379,9 @@ def _is_shaped(expression: Expression, steps: Sequence[Candidate], shape: Shape,
         exact = step.shape == (narrow if expression.kind_of(Operand("t", at)) == COLUMN else shape)
         if not exact and (at in expression.outputs or kind_of(step.shape, shape, split) is None):
             return False
+        value = expression.steps[at].arguments[0]
+        if step.rows and not (isinstance(value, Operand) and expression.is_whole(value)):
+            return False
     return True
 
 

@@ -75,6 +75,7 @@ def grow(vertices: Sequence[Vertex]) -> list[list[int]]:
     """The groups, each in the given order, which must be topological."""
     stages = [0] * len(vertices)
     groups = _Groups(len(vertices))
+    readers: dict[int, int] = {}
     for here, vertex in enumerate(vertices):
         stage = 0
         for source in vertex.reads:
@@ -84,9 +85,13 @@ def grow(vertices: Sequence[Vertex]) -> list[list[int]]:
             stages[here] = stage
             continue
         joined = [s for s in vertex.fusible if stages[s] == stage]
-        if not groups.join(here, vertex.space, joined):
+        if not joined:  # one that reads the same value is no worse a place to begin
+            beside = (readers[s] for s in vertex.reads if s in readers)
+            groups.join(here, vertex.space, [r for r in beside if stages[r] == stage][:1])
+        elif not groups.join(here, vertex.space, joined):
             stage += 1
         stages[here] = stage
+        readers.update(dict.fromkeys(vertex.reads, here))
     return groups.members(i for i, v in enumerate(vertices) if v.space is not None)
 
 

@@ -106,7 +106,7 @@ class _Scope:
     def _view(self, node: Node, makers: set[str]) -> None:
         source, made = node.input(0), node.outputs[0]
         shape, own = self.scope.fact(source).shape, self.scope.fact(made).shape
-        if shape is None or own is None:
+        if shape is None or own is None or self.keep.reason(node.name, node.op):
             return
         frame = self.frames.get(source)
         if frame is None:
@@ -121,16 +121,20 @@ class _Scope:
         framed = [i for i in dict.fromkeys(node.inputs) if i in self.frames]
         if not framed or shape is None:
             return
-        first = self.frames[framed[0]]
-        if any(self.frames[i].shape != first.shape or self.scope.fact(i).shape != shape for i in framed):
-            return
-        kept = _common_tail(first.shape, shape)
-        if not all(self._goes_along(i, len(first.shape), kept) for i in node.inputs if i and i not in framed):
-            return
+        framed = [i for i in framed if self.scope.fact(i).shape == shape]
+        for first in dict.fromkeys(self.frames[i].shape for i in framed):
+            alike = [i for i in framed if self.frames[i].shape == first]
+            kept = _common_tail(first, shape)
+            if all(self._goes_along(i, len(first), kept) for i in node.inputs if i and i not in alike):
+                self._move(node, alike)
+                return
+
+    def _move(self, node: Node, framed: Sequence[str]) -> None:
+        """Notes that a node works on what these operands are views of."""
         for value in framed:
             self._note(value, node)
         inputs = [self.frames[i].value if i in framed else i for i in node.inputs]
-        self._edit(node, inputs, first, dict(node.attributes))
+        self._edit(node, inputs, self.frames[framed[0]], dict(node.attributes))
 
     def _goes_along(self, value: str, rank: int, kept: int) -> bool:
         """Whether an operand is broadcast to the other shape as it is to this one."""

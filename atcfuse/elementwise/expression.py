@@ -167,6 +167,11 @@ class Expression:
         """The form of an operand: full, row, column or scalar."""
         return form_of(self.inputs[operand.index].kind) if operand.source == "x" else _step_kinds(self)[operand.index]
 
+    def is_whole(self, operand: Operand) -> bool:
+        """Whether an operand has an element of its own for every one of the result."""
+        kind = self.inputs[operand.index].kind if operand.source == "x" else self.kind_of(operand)
+        return kind == FULL
+
     @property
     def output_kinds(self) -> tuple[Kind, ...]:
         """Full or column, for every output."""
@@ -311,14 +316,9 @@ def _check_step(expression: Expression, index: int, step: Step) -> None:
         may_be_bool = step.op == "Cast" or (step.op == "Where" and position > 0)
         if is_bool != wants_bool and not (may_be_bool and is_bool):
             raise ValueError(f"{step.op} of {TYPE_NAMES[expression.dtype(value)]}")
-        if operator.rows and (not expression.columns or not _is_whole(expression, value)):
+        if operator.rows and (not expression.columns or not expression.is_whole(value)):
             raise ValueError(f"{step.op} of what is no whole row")
     if step.dtype in INTEGERS:
         raise ValueError(f"{step.op} gives integers")
     if operator.result == "bool" and step.dtype != BOOL:
         raise ValueError(f"{step.op} gives a mask")
-
-
-def _is_whole(expression: Expression, value: Operand) -> bool:
-    kind = expression.inputs[value.index].kind if value.source == "x" else expression.kind_of(value)
-    return kind == FULL

@@ -192,6 +192,29 @@ def test_a_path_that_leaves_and_comes_back_splits_the_group() -> None:
     assert_same(model, result, {"x": np.ones((4, 8), np.float32), "w": np.eye(8, dtype=np.float32)})
 
 
+def test_two_that_read_one_value_are_one_kernel() -> None:
+    """As the sine and cosine of rotary angles, or the activations of a gate."""
+    model = parsed("""angles (float[4,8] x, float[8,8] w) => (float[4,8] s, float[4,8] c) {
+      m = MatMul(x, w)
+      s = Sin(m)
+      c = Cos(m)
+    }""")
+    result = optimized(model, alone()).model
+    (fused,) = [n for n in result.graph.node if n.domain]
+    assert set(fused.output) == {"s", "c"}
+    assert_same(model, result, {"x": np.ones((4, 8), np.float32), "w": np.eye(8, dtype=np.float32)})
+
+
+def test_two_that_read_one_value_stay_apart_where_one_waits_for_the_other() -> None:
+    model = parsed("""waits (float[4,8] x, float[8,8] w) => (float[4,8] y) {
+      m = MatMul(x, w)
+      s = Sin(m)
+      p = MatMul(s, w)
+      y = Sub(m, p)
+    }""")
+    assert not fused_ops(optimized(model, alone()).model)
+
+
 def test_values_read_elsewhere_become_outputs() -> None:
     model = parsed("""several (float[4,8] x) => (float[4,8] y, float[4,8] a) {
       a = Relu(x)

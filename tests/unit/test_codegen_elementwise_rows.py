@@ -127,6 +127,16 @@ def test_rows_are_reduced_as_the_oracle_does(name: str, rows: int, columns: int,
 
 
 @needs_compiler
+def test_one_value_a_row_may_be_all_that_is_computed(programs: Path) -> None:
+    """No instruction takes all elements of a tile then."""
+    expression = Expression(
+        1, (Input(FLOAT, FULL),), (Step("ReduceMax", (X(0),), FLOAT), Step("Neg", (T(0),), FLOAT)), (1,)
+    )
+    kernel = kernel_of(expression)
+    check(kernel, inputs_of(expression, 7, 96, 1, kernel.signature.dtypes), programs)
+
+
+@needs_compiler
 def test_infinities_are_the_models_own(programs: Path) -> None:
     x = np.zeros((4, 70), np.float32)
     x[0, 3], x[1, 5], x[2] = np.inf, -np.inf, -np.inf
