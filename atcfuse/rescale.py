@@ -86,7 +86,7 @@ def _scaled(move: Rescaling, value: str, result: str, name: str) -> NewNode:
 def _of_heads(scope: Scope, node: Node, product: Node, at: int) -> Rescaling | None:
     """A factor [.., heads, 1, 1] on a product of operands that have as many axes."""
     factor, scores = scope.fact(node.inputs[1 - at]).shape, scope.fact(product.outputs[0]).shape
-    queries = scope.fact(product.inputs[0]).shape
+    queries = scope.fact(product.input(0)).shape
     if node.op != "Mul" or factor is None or scores is None or queries is None or len(queries) != len(scores):
         return None
     if not 3 <= len(factor) <= len(scores) or factor[-2:] != (1, 1) or all(d == 1 for d in factor):
