@@ -602,6 +602,13 @@ def test_an_extent_that_another_value_has_is_no_negative_number() -> None:
     assert shape_of(convolved, "y") == "2, n - 2"
     alone = scope_of(graph.replace("HERE", "z = Identity(nothing) y = Expand(nothing, t)"))
     assert shape_of(alone, "y") == "2, y.dim1"
+    reshaped = "z = Identity(nothing) y = Reshape<allowzero = 1>(v, t)"
+    sized = graph.replace("float[batch, 1, n] x)", "float[batch, 1, n] x, float[K] v)")
+    assert shape_of(scope_of(sized.replace("HERE", f"c = Conv(x, w) {reshaped}")), "y") == "2, n - 2"
+    assert shape_of(scope_of(sized.replace("HERE", reshaped)), "y") != "2, n - 2"
+    counted = "z = Identity(nothing) i = Constant<value = int64 {0}>() e = Squeeze(l) y = Range(i, e, one)"
+    assert shape_of(scope_of(graph.replace("HERE", f"c = Conv(x, w) {counted}")), "y") == "n - 2"
+    assert shape_of(scope_of(graph.replace("HERE", counted)), "y") == "max(0, n - 2)"
 
 
 def test_what_is_joined_has_the_simplest_extent_off_the_axis() -> None:

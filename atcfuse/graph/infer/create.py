@@ -82,13 +82,15 @@ def _range(call: Call) -> Fact:
     first, last, step = start.integer, limit.integer, delta.integer
     if first is None or last is None or not isinstance(step, int) or step == 0:
         return Fact(dtype, (call.fresh(0),))
-    return Fact(dtype, (_range_length(first, last, step),))
+    length = _range_length(first, last, step)
+    return Fact(dtype, (length if call.is_extent(length) else maximum(length, 0),))
 
 
 def _range_length(first: Dim, last: Dim, step: int) -> Dim:
+    """How many numbers a Range has; none where this is negative."""
     span = last - first if step > 0 else first - last
     exact = divide(span, abs(step))
-    return maximum(exact if exact is not None else floor_divide(span + abs(step) - 1, abs(step)), 0)
+    return exact if exact is not None else floor_divide(span + abs(step) - 1, abs(step))
 
 
 def _constant_range(start: Fact, limit: Fact, delta: Fact, dtype: int) -> Fact | None:

@@ -12,7 +12,6 @@ from atcfuse.dims import (
     broadcast,
     divide,
     floor_divide,
-    is_nonnegative,
     is_positive,
     product,
 )
@@ -48,22 +47,23 @@ def _reshaped(call: Call, shape: Shape | None, target: Shape) -> Shape:
         return tuple(known)
     inferred = -1 in target
     out = [
-        None if d is None or _is_ambiguous(d, o, size, inferred, copies) else d for d, o in zip(read, own, strict=True)
+        None if d is None or _is_ambiguous(d, o, size, inferred or call.is_extent(d), copies) else d
+        for d, o in zip(read, own, strict=True)
     ]
     if out.count(None) == 1:
         out[out.index(None)] = _remaining(size, out)
     return tuple(call.fresh(i) if d is None else d for i, d in enumerate(out))
 
 
-def _is_ambiguous(extent: Dim, own: Dim | None, size: Dim | None, inferred: bool, copies: bool) -> bool:
+def _is_ambiguous(extent: Dim, own: Dim | None, size: Dim | None, counts: bool, copies: bool) -> bool:
     """Whether a computed target extent may be -1, or a 0 that copies the input's `own` extent.
 
-    There is at most one -1, so none beside an inferred extent. A 0 is harmless where the own extent is 0 then too, and
-    where the extent divides the input's size, because the tensor is empty then.
+    It `counts` where it cannot be -1: there is at most one -1, so none beside an inferred extent. A 0 is harmless where
+    the own extent is 0 then too, and where the extent divides the input's size, because the tensor is empty then.
     """
     if isinstance(extent, int) or is_positive(extent):
         return False
-    if not inferred and not is_nonnegative(extent):
+    if not counts:
         return True
     if not copies or own == extent or (size is not None and divide(size, extent) is not None):
         return False
