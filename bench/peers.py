@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -21,9 +22,9 @@ import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from run import installed
-
 HERE = Path(__file__).resolve().parent
+INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""The environment of a run as users have it: Python keeps what it compiled."""
 PEERS_VENV = HERE.parent / ".venv-peers"
 PACKAGES = ("onnxruntime", "onnxscript", "onnxslim", "onnxoptimizer", "onnx-graphsurgeon", "sympy", "onnx-ir")
 
@@ -106,7 +107,7 @@ def timed(command: Sequence[str], limit: float) -> tuple[float | None, str]:
     """Seconds of a command, None where it was stopped or failed, and the last line of what it said then."""
     start = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, env=installed())
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, env=INSTALLED)
     except subprocess.TimeoutExpired:
         return None, f"more than {limit:.0f} s"
     took = time.perf_counter() - start
