@@ -380,7 +380,7 @@ def test_a_node_left_alone_is_no_step() -> None:
 def test_what_does_not_pay_is_kept_with_its_figures() -> None:
     using = tools(kernels=True, min_saving_us=1000.0)
     result = optimized(parsed(CHAIN), using)
-    assert [(k["rule"], k["code"]) for k in result.report["kept"]] == [("elementwise", "ATF330")]
+    assert [k["code"] for k in result.report["kept"] if k["rule"] == "elementwise"] == ["ATF330"]
     forced = optimized(parsed(CHAIN), tools(kernels=True, min_saving_us=1000.0, forced=frozenset({"elementwise"})))
     assert len(forced.report["fusions"]) == 1
 
@@ -396,7 +396,7 @@ def test_long_chains_end_at_the_instruction_cache() -> None:
 
 def test_a_chip_without_kernels_keeps_everything() -> None:
     result = optimized(parsed(CHAIN), tools(kernels=True, soc="Ascend910A"))
-    assert [k["code"] for k in result.report["kept"]] == ["ATF336"]
+    assert [k["code"] for k in result.report["kept"] if k["rule"] == "elementwise"] == ["ATF336"]
 
 
 def test_310p_takes_rows_of_whole_blocks_only() -> None:
