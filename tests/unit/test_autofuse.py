@@ -366,7 +366,7 @@ def test_a_constant_that_makes_the_shape_is_an_operand_that_stays() -> None:
 def test_what_turns_rules_off_turns_the_grouping_off(changes: dict[str, object], code: str) -> None:
     result = optimized(parsed(CHAIN), tools(**changes))
     assert not result.report["fusions"]
-    assert [(k["rule"], k["code"]) for k in result.report["kept"]] == [("elementwise", code)]
+    assert [k["code"] for k in result.report["kept"] if k["rule"] == "elementwise"] == [code]
     told = result.report["rules"]["elementwise"]
     assert (told["switch"], told["match_times"], told["effect_times"]) == ("off", 1, 0)
 
@@ -374,13 +374,14 @@ def test_what_turns_rules_off_turns_the_grouping_off(changes: dict[str, object],
 def test_a_node_left_alone_is_no_step() -> None:
     result = optimized(parsed(CHAIN), tools(keep_nodes=("Mul_1",)))
     assert not result.report["fusions"]
-    assert [(k["anchor"], k["code"]) for k in result.report["kept"]] == [("Mul_1", "ATF325")]
+    told = [(k["anchor"], k["code"]) for k in result.report["kept"] if k["rule"] == "elementwise"]
+    assert told == [("Mul_1", "ATF325")]
 
 
 def test_what_does_not_pay_is_kept_with_its_figures() -> None:
     using = tools(kernels=True, min_saving_us=1000.0)
     result = optimized(parsed(CHAIN), using)
-    assert [(k["rule"], k["code"]) for k in result.report["kept"]] == [("elementwise", "ATF330")]
+    assert [k["code"] for k in result.report["kept"] if k["rule"] == "elementwise"] == ["ATF330"]
     forced = optimized(parsed(CHAIN), tools(kernels=True, min_saving_us=1000.0, forced=frozenset({"elementwise"})))
     assert len(forced.report["fusions"]) == 1
 
@@ -396,7 +397,7 @@ def test_long_chains_end_at_the_instruction_cache() -> None:
 
 def test_a_chip_without_kernels_keeps_everything() -> None:
     result = optimized(parsed(CHAIN), tools(kernels=True, soc="Ascend910A"))
-    assert [k["code"] for k in result.report["kept"]] == ["ATF336"]
+    assert [k["code"] for k in result.report["kept"] if k["rule"] == "elementwise"] == ["ATF336"]
 
 
 def test_310p_takes_rows_of_whole_blocks_only() -> None:
