@@ -121,7 +121,7 @@ def test_rows_of_unknown_length_where_only_whole_blocks_are_copied(
             graph = graph.replace(name, size)
         options = Options(dialect="portable", soc=soc, min_saving_us=0)
         report = optimize_proto(parse_graph(graph, 17), toolbox(options)).report
-        return {f["op"] for f in report["fusions"]}, {k["code"] for k in report["kept"]}
+        return {f["op"] for f in report["fusions"]}, {k["code"] for k in report["kept"] if k["rule"] != "elementwise"}
 
     assert op in made("Ascend910B1", {})[0]
     assert op in made("Ascend310P3", whole)[0]
