@@ -178,7 +178,7 @@ def _indexed(model: Model) -> Model:
 def _by_rules(model: Model, finders: list[RuleFinder], tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
     """Applies the rules of the book, round by round."""
     pricer = findings.pricer
-    after = folded(model, tools, findings)
+    after = folded(model, finders, tools, lookup, findings)
     if after is not model:
         model, finders = after, _finders(after, tools, lookup, pricer)
     overtaken: list[Kept] = []

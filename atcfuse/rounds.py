@@ -39,16 +39,17 @@ DECISIONS = frozenset(f"ATF33{n}" for n in range(9))
 """Refusals of a whole match by hardware and costs; see "Decisions" in docs/costs.md."""
 
 
-def folded(model: Model, tools: Toolbox, findings: Findings) -> Model:
-    """The model with the rules of level `constant` applied, again and again while they find something."""
-    lookup = Lookup.of(tools.book)
+def folded(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
+    """The model with the rules of level `constant` applied, again and again while they find something.
+
+    `finders` are those of the model's scopes as they are now.
+    """
     ops = {node.op for scope in model.scopes() for node in scope.nodes}
     rules = [r for r in tools.book.rules if r.rebuilt is not None and _may_begin(r, model.opset, ops, lookup.heads)]
     for _ in range(MAX_ROUNDS if rules else 0):
         chosen: list[Folding] = []
         kept: list[Kept] = []
-        for scope in model.scopes():
-            finder = RuleFinder(scope, lookup)
+        for finder in finders:
             taken: set[int] = set()
             for rule in rules:
                 _fold_rule(finder, rule, tools, taken, chosen, kept, findings)
@@ -63,6 +64,7 @@ def folded(model: Model, tools: Toolbox, findings: Findings) -> Model:
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(model.proto, model.path)
         infer(model, known)
+        finders = [RuleFinder(scope, lookup) for scope in model.scopes()]
     return model
 
 

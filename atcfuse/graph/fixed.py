@@ -36,7 +36,7 @@ def fixed(scope: Scope) -> frozenset[str]:
         found: set[str] = set()
         for index in scope.order:
             node = scope.nodes[index]
-            if _is_pure(node) and all(n in found or _is_given(scope, n) for n in node.inputs if n):
+            if all(n in found or _is_given(scope, n) for n in node.inputs if n) and _is_pure(node):
                 found.update(n for n in node.outputs if n)
         known = scope.fixed = frozenset(found)
     return known
