@@ -101,7 +101,7 @@ def kinds(scope: Scope) -> dict[int, Kind]:
     built = fixed(scope)
     for index in scope.order:
         node = scope.nodes[index]
-        at_build = bool(node.outputs) and all(o in built for o in node.outputs if o)
+        at_build = bool(built) and any(node.outputs) and built.issuperset(filter(None, node.outputs))
         kind: Kind = "host" if at_build else _kind(scope, node, host_values)
         found[index] = kind
         if kind == "host":

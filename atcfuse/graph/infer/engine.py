@@ -104,7 +104,7 @@ class Evaluator:
             if name:
                 fact = outputs[k] if k < len(outputs) else UNKNOWN
                 if fact.shape:
-                    scope.extents.update(d for d in fact.shape if isinstance(d, Poly))
+                    scope.extents.update([d for d in fact.shape if isinstance(d, Poly)])
                 scope.facts[name] = fact if fact.dtype not in (6, 7, 9) else _with_values(call, fact, name)
         for name, source in zip(node.outputs, repeats, strict=False):
             if name and source:
