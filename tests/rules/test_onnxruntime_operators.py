@@ -70,5 +70,5 @@ def test_a_norm_that_converts_is_kept(rows: int, scale: int, behind: str) -> Non
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     result = atcfuse.optimize(model, dialect="portable", min_saving_us=0.0, forced=frozenset({"all"}))
-    assert [n.op_type for n in result.model.graph.node][0] == "SimplifiedLayerNormalization"
+    assert result.model.graph.node[0].op_type == "SimplifiedLayerNormalization"
     ort.InferenceSession(result.model.SerializeToString(), providers=["CPUExecutionProvider"])
