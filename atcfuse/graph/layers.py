@@ -260,7 +260,7 @@ class _Uses:
         if tensor.data_location == tensor.EXTERNAL and tensor.dims and math.prod(tensor.dims) > MAX_EXTERNAL_BYTES:
             return fact.dtype, fact.shape, "on disk"
         array = constant(scope, name)
-        return fact.dtype, fact.shape, None if array is None else _content(array)
+        return fact.dtype, fact.shape, tensor.data_location, None if array is None else _content(array)
 
     def _same_result(self, name: str, before: str) -> bool:
         if not name or not before:
@@ -287,8 +287,10 @@ def _content(array: np.ndarray) -> object:
 
 
 def _is_learned(array: np.ndarray) -> bool:
-    """Whether there are three different numbers, one of them broken: no mask, no table, no range has that."""
-    if array.dtype.kind != "f":
+    """Whether there are three different numbers, one of them broken, and none that might mask: no mask, no table, no
+    range has that.
+    """
+    if array.dtype.kind != "f" or not array.size or not -ORDINARY < array.min() <= array.max() < ORDINARY:
         return False
     some = set(array.ravel()[:SAMPLE].tolist())
     return len(some) > 2 and any(abs(x) < ORDINARY and x != int(x) for x in some)

@@ -18,7 +18,7 @@ from atcfuse.match.bands import Band
 from atcfuse.match.chains import roots
 from atcfuse.match.functions import Aligned
 from atcfuse.match.indexed import Bands
-from atcfuse.match.levels import absorbs, is_whole
+from atcfuse.match.levels import absorbs, is_ordinary, is_whole
 from atcfuse.match.search import Match
 from atcfuse.match.values import Built, Value
 from atcfuse.safety import Shapes
@@ -115,7 +115,7 @@ class _Told:
         scope, band = self._scope, self._bands.of(value)
         numbers = [(n.dtype.str, n.tobytes()) for n in (band.inside, band.outside)] if isinstance(band, Band) else []
         line = (type(band), band.shape, band.slopes, band.start, numbers) if band else None
-        return known(scope.fact(value)), line, absorbs(scope, value), is_whole(scope, value)
+        return known(scope.fact(value)), line, absorbs(scope, value), is_whole(scope, value), is_ordinary(scope, value)
 
     def _comes_along(self, layers: Layers, value: str) -> bool:
         """Whether a value is a view, scaled or not, of one that is a layer or more in front of it."""

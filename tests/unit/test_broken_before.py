@@ -282,3 +282,19 @@ def test_pairs_of_unknown_number_are_left_apart() -> None:
       y = Reshape(both, shape)
     }"""
     assert "FusedRotaryEmbedding" not in agree(text, ones(half=(2, 3, 5, 4), c=(5, 4), s=(5, 4)), **BARE)
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "Max"])
+def test_what_is_made_of_itself_over_and_over_is_looked_at_once(op: str) -> None:
+    """Each step doubles the ways back to its beginning."""
+    steps = "\n".join(f"v{i + 1} = {op}(v{i}, v{i})" for i in range(40))
+    text = f"""(float[1,2,4,8] q, float[1,2,8,4] k, float[1,2,4,4] m, float[1,2,4,4] n) => (float[1,2,4,4] y) <float half = {{0.5}}> {{
+      v0 = MatMul(m, n)
+      {steps}
+      s = MatMul(q, k)
+      a = Add(s, v40)
+      b = Add(a, n)
+      c = Mul(b, half)
+      y = Softmax<axis = -1>(c)
+    }}"""
+    atcfuse.optimize(parse_graph(text, 17), Options(**CHIP))

@@ -199,6 +199,7 @@ def test_small_constants_are_compared_and_weights_are_not():
     assert longest("g.15", np.linspace(0.3, 0.7, 8, dtype=np.float32)) == 30
     assert longest("eps.15", np.array(1e-3, np.float32)) < 16
     assert longest("g.15", np.ones(8, np.float32)) < 16
+    assert longest("g.15", np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, -1e9], np.float32)) < 16
 
 
 def weakened(factor: float, mask: np.ndarray | None, layers: int = 12) -> onnx.ModelProto:
