@@ -47,11 +47,11 @@ class Rescaling:
 
 def find(scope: Scope, node: Node) -> Rescaling | None:
     """The move of the factor that a node multiplies with or divides by, if it is one on scores."""
-    if node.op not in ("Mul", "Div") or len(node.inputs) != 2:
+    if node.op not in ("Mul", "Div") or len(node.inputs) != 2 or not node.outputs:
         return None
     for at in (0, 1) if node.op == "Mul" else (0,):
         maker = scope.producers.get(node.inputs[at])
-        if maker is None or not _only_read_by(scope, node.inputs[at], node):
+        if maker is None or len(maker.inputs) != 2 or not _only_read_by(scope, node.inputs[at], node):
             continue
         found = _of_heads(scope, node, maker, at) if maker.op == "MatMul" else _of_sum(scope, node, maker, at)
         if found is not None and leads_to_softmax(scope, node.outputs[0]):
@@ -108,7 +108,12 @@ def _of_sum(scope: Scope, node: Node, total: Node, at: int) -> Rescaling | None:
         return None
     for value, other in (total.inputs, total.inputs[::-1]):
         product = scope.producers.get(value)
-        if product is None or product.op != "MatMul" or not _only_read_by(scope, value, total):
+        if (
+            product is None
+            or product.op != "MatMul"
+            or not product.inputs[1:]
+            or not _only_read_by(scope, value, total)
+        ):
             continue
         if is_ordinary(scope, other) or absorbs(scope, other):
             return Rescaling(scope, node, product, total)

@@ -216,7 +216,8 @@ class Reader:
         count = math.prod(known)
         if count > self._longest:
             return "ATF338", f"{node.op} of rows of {count:,} columns, of which at most {self._longest:,} fit on chip"
-        return None if count else ("ATF338", f"{node.op} of rows without columns")
+        # Of rows of one column the results look like rows themselves, and a next step could not tell which they are.
+        return None if count > 1 else ("ATF338", f"{node.op} of rows with fewer than two columns")
 
     def _fits(self, shape: Shape, split: Split, operands: Sequence[Shape]) -> bool:
         """Whether a chip that copies whole blocks only can work on a shape split so."""

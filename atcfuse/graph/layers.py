@@ -59,20 +59,44 @@ class Layers:
         first = self.start + layer * self.period
         yield from self.scope.order[first : first + self.period]
 
+    def carried(self) -> Iterator[tuple[str, ...]]:
+        """What layers read of those in front of them: for each such operand the values, one a layer."""
+        nodes, order, first = self.scope.nodes, self.scope.order, self.start + self.period
+        for position in range(first, first + self.period):
+            for slot, name in enumerate(nodes[order[position]].inputs):
+                if not name or self._place(name) is None or self._wiring.places[name].position >= first:
+                    continue
+                yield tuple(
+                    [nodes[order[at]].inputs[slot] for at in range(position - self.period, self.stop, self.period)]
+                )
+
+    def distance(self, name: str, below: str) -> float:
+        """How many nodes earlier than a value another one is made or read first; infinite for one that none knows."""
+        places = self._wiring.places
+        return places[name].position - places[below].position if below in places else math.inf
+
+    def is_shared(self, name: str) -> bool:
+        """Whether all layers have the value in common."""
+        return self._place(name) is None
+
     def node(self, index: int, by: int) -> int:
         """The node that is so many layers behind. Raises NotAlike where one of the two is none of these nodes."""
         return self._at(self.scope.positions[index], by)
 
     def value(self, name: str, by: int) -> str:
         """The value that is so many layers behind; one that all layers share is the same. Raises NotAlike."""
-        if name not in self._own:
-            shared = self._wiring.is_shared(name, 2 * self.period)
-            self._own[name] = None if shared else self._wiring.places[name]
-        place = self._own[name]
+        place = self._place(name)
         if place is None:
             return name
         node = self.scope.nodes[self._at(place.position, by)]
         return node.outputs[place.slot] if place.made else node.inputs[place.slot]
+
+    def _place(self, name: str) -> _Place | None:
+        """Where a value is met first, None for one that all layers share."""
+        if name not in self._own:
+            shared = self._wiring.is_shared(name, 2 * self.period)
+            self._own[name] = None if shared else self._wiring.places[name]
+        return self._own[name]
 
     def _at(self, position: int, by: int) -> int:
         there = position + by * self.period
@@ -135,12 +159,13 @@ def _kinds(scope: Scope) -> list[int]:
     kinds = []
     for index in scope.order:
         node = scope.nodes[index]
-        facts = tuple([_known(scope.fact(o)) for o in node.outputs])
+        facts = tuple([known(scope.fact(o)) for o in node.outputs])
         kinds.append(numbers.setdefault((node.op, len(node.inputs), node.written, facts), len(numbers)))
     return kinds
 
 
-def _known(fact: Fact) -> object:
+def known(fact: Fact) -> object:
+    """All that is known of a value, to be compared."""
     array = fact.array if fact.is_constant else None
     content = None if array is None else (array.dtype.str, array.tobytes())
     return fact.dtype, fact.shape, fact.elements, fact.splat, content
@@ -201,12 +226,9 @@ class _Uses:
         if len(here.inputs) != len(there.inputs) or len(here.outputs) != len(there.outputs):
             return False
         for name, before in zip(here.inputs, there.inputs, strict=True):
-            if not self._same_operand(name, before, position):
+            if not self._same_operand(name, before):
                 return False
-        for name, before in zip(here.outputs, there.outputs, strict=True):
-            if not self._same_result(name, before, position):
-                return False
-        return True
+        return all(self._same_result(name, before) for name, before in zip(here.outputs, there.outputs, strict=True))
 
     def _is_shared(self, name: str) -> bool:
         known = self._shared.get(name)
@@ -214,7 +236,7 @@ class _Uses:
             known = self._shared[name] = self._wiring.is_shared(name, 2 * self._period)
         return known
 
-    def _same_operand(self, name: str, before: str, position: int) -> bool:
+    def _same_operand(self, name: str, before: str) -> bool:
         if name == before:
             return not name or self._is_shared(name)
         if not name or not before or self._is_shared(name) or self._is_shared(before):
@@ -222,8 +244,7 @@ class _Uses:
         here, there = self._wiring.places[name], self._wiring.places[before]
         if here.position - there.position != self._period or here[1:] != there[1:]:
             return False
-        first_read = not here.made and here.position == position
-        return not first_read or self._constant(name) == self._constant(before)
+        return here.made or self._constant(name) == self._constant(before)
 
     def _constant(self, name: str) -> object:
         """What rules may ask of a value that no node makes."""
@@ -239,9 +260,9 @@ class _Uses:
         if tensor.data_location == tensor.EXTERNAL and tensor.dims and math.prod(tensor.dims) > MAX_EXTERNAL_BYTES:
             return fact.dtype, fact.shape, "on disk"
         array = constant(scope, name)
-        return fact.dtype, fact.shape, None if array is None else _content(array)
+        return fact.dtype, fact.shape, tensor.data_location, None if array is None else _content(array)
 
-    def _same_result(self, name: str, before: str, position: int) -> bool:
+    def _same_result(self, name: str, before: str) -> bool:
         if not name or not before:
             return name == before
         if self._is_shared(name) or self._is_shared(before):
@@ -255,7 +276,7 @@ class _Uses:
         repeated, other = scope.alias.get(name), scope.alias.get(before)
         if repeated is None or other is None:
             return repeated is other
-        return self._same_operand(repeated, other, position)
+        return self._same_operand(repeated, other)
 
 
 def _content(array: np.ndarray) -> object:
@@ -266,8 +287,10 @@ def _content(array: np.ndarray) -> object:
 
 
 def _is_learned(array: np.ndarray) -> bool:
-    """Whether there are three different numbers, one of them broken: no mask, no table, no range has that."""
-    if array.dtype.kind != "f":
+    """Whether there are three different numbers, one of them broken, and none that might mask: no mask, no table, no
+    range has that.
+    """
+    if array.dtype.kind != "f" or not array.size or not -ORDINARY < array.min() <= array.max() < ORDINARY:
         return False
     some = set(array.ravel()[:SAMPLE].tolist())
     return len(some) > 2 and any(abs(x) < ORDINARY and x != int(x) for x in some)

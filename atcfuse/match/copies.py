@@ -1,7 +1,8 @@
 """Matches carried over between layers that are alike: a graph of many is searched in the first and last few of them.
 
 What a match says of one layer is said of another by renaming: nodes and values to those as many layers behind. That the
-layers are alike is proved (`graph.layers`), so everything that was checked of the match holds of its copy.
+layers are alike is proved (`graph.layers`), and that rules are told the same of what each of them reads of those in
+front of it, however far back that is known from. So everything that was checked of the match holds of its copy.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ from typing import Any
 
 from atcfuse.dims import Poly
 from atcfuse.graph.index import Scope
-from atcfuse.graph.layers import Layers, NotAlike
+from atcfuse.graph.layers import Layers, NotAlike, known
+from atcfuse.match.bands import Band
+from atcfuse.match.chains import roots
 from atcfuse.match.functions import Aligned
+from atcfuse.match.indexed import Bands
+from atcfuse.match.levels import absorbs, is_ordinary, is_whole
 from atcfuse.match.search import Match
 from atcfuse.match.values import Built, Value
 from atcfuse.safety import Shapes
@@ -35,7 +40,10 @@ class Copies:
         self._of: dict[int, tuple[Layers, int, int]] = {}
         self._behind: dict[int, list[int]] = {}
         self.unsearched: set[int] = set()
+        told = _Told(scope)
         for layers in stretches:
+            if not all(told.same(layers, values) for values in layers.carried()):
+                continue
             models = list(layers.of_layer(MODEL))
             for layer in range(MARGIN, layers.count - MARGIN):
                 for model, index in zip(models, layers.of_layer(layer), strict=True):
@@ -84,6 +92,35 @@ class Copies:
             return None
         object.__setattr__(copied, "like", match)  # no argument of Match, so that `replace` drops it
         return copied
+
+
+class _Told:
+    """What rules may be told of values from far behind, of which layers that are alike say nothing."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope, self._bands = scope, Bands(scope)
+
+    def same(self, layers: Layers, values: Sequence[str]) -> bool:
+        """Whether rules are told the same of the values that one operand has in the layers.
+
+        A mask that every layer weakens is another one in each of them. A value that every layer only rearranges or
+        scales is so in another way in each, which is not followed up.
+        """
+        if any(self._comes_along(layers, value) for value in values):
+            return False
+        first = self._of(values[0])
+        return all(self._of(value) == first for value in values[1:])
+
+    def _of(self, value: str) -> object:
+        scope, band = self._scope, self._bands.of(value)
+        numbers = [(n.dtype.str, n.tobytes()) for n in (band.inside, band.outside)] if isinstance(band, Band) else []
+        line = (type(band), band.shape, band.slopes, band.start, numbers) if band else None
+        return known(scope.fact(value)), line, absorbs(scope, value), is_whole(scope, value), is_ordinary(scope, value)
+
+    def _comes_along(self, layers: Layers, value: str) -> bool:
+        """Whether a value is a view, scaled or not, of one that is a layer or more in front of it."""
+        below = (str(link.value) for link in roots(self._scope, value, scaling=True)[1:])
+        return any(not layers.is_shared(v) and layers.distance(value, v) >= layers.period for v in below)
 
 
 def _shapes(layers: Layers, by: int, shapes: Shapes) -> Shapes:

@@ -18,6 +18,8 @@ from atcfuse.match.indexed import Bands
 from atcfuse.match.levels import is_ordinary
 from atcfuse.match.values import Built, Value
 
+MOST_INDICES = 4096
+"""Indices that a Gather of ours may have written out."""
 QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
 
 
@@ -230,8 +232,11 @@ def _append(items: Any, item: Any) -> list[Any]:
 def _each_of_pairs(value: Any, width: int, interleaved: int) -> Built:
     """One number a pair as one for each of its elements: halves or neighbours of `width` elements make the pairs.
 
-    It is gathered once a model, before the fused nodes that read it.
+    It is gathered once a model, before the fused nodes that read it. The width must be known, and one that is worth
+    writing out index by index.
     """
+    if not isinstance(width, int) or width > MOST_INDICES:
+        raise Undefined
     indices = tuple(i // 2 if interleaved else i % (width // 2) for i in range(width))
     return Built("Gather", (Value(value),), (("axis", -1), ("indices", indices)))
 

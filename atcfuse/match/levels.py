@@ -23,14 +23,42 @@ ORDINARY = 1e4
 """Constants below this are no masks."""
 
 MAX_DEPTH = 24
+MOST_PARTS = 4096
+"""Values that one is followed back through where they only have to be ordinary, each looked at once."""
 _UNBOUNDED = frozenset({1, 10, 11, 16})
 """Element types with infinities and room for `HUGE`; a cast to the others (float8) saturates."""
 _BOOL, _FLOAT, _FLOAT16, _INTEGRAL = 9, 1, 10, frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
 
 
-def absorbs(scope: Scope, value: str, depth: int = 0) -> bool:
+_Told = dict[tuple[bool, str], bool]
+"""What one question has found of values so far, whether they absorb (True) or are whole (False): each is asked once."""
+
+
+def absorbs(scope: Scope, value: str) -> bool:
     """Whether every element is provably 0 or at least `HUGE` in magnitude (infinite, for float16)."""
-    value = scope.source(value)
+    return _absorbs(scope, value, 0, {})
+
+
+def is_whole(scope: Scope, value: str) -> bool:
+    """Whether every element is provably a whole number, whatever its element type."""
+    return _is_whole(scope, value, 0, {})
+
+
+def _absorbs(scope: Scope, value: str, depth: int, told: _Told) -> bool:
+    key = True, scope.source(value)
+    if key not in told:
+        told[key] = _found_absorbing(scope, key[1], depth, told)
+    return told[key]
+
+
+def _is_whole(scope: Scope, value: str, depth: int, told: _Told) -> bool:
+    key = False, scope.source(value)
+    if key not in told:
+        told[key] = _found_whole(scope, key[1], depth, told)
+    return told[key]
+
+
+def _found_absorbing(scope: Scope, value: str, depth: int, told: _Told) -> bool:
     fact = scope.fact(value)
     least = np.inf if fact.dtype == _FLOAT16 else HUGE
     if isinstance(fact.splat, float):
@@ -41,7 +69,7 @@ def absorbs(scope: Scope, value: str, depth: int = 0) -> bool:
     node = scope.producer(value)
     if node is None or depth > MAX_DEPTH or fact.dtype in _INTEGRAL:
         return False
-    return _made_of(scope, node, depth + 1)
+    return _made_of(scope, node, depth + 1, told)
 
 
 def is_step(scope: Scope, value: str) -> bool:
@@ -65,38 +93,36 @@ _INPUTS = {"Where": 3, "ScatterND": 3, "Mul": 2}
 """How many inputs an operator reads here; one that has fewer is malformed."""
 
 
-def _made_of(scope: Scope, node: Node, depth: int) -> bool:
+def _made_of(scope: Scope, node: Node, depth: int, told: _Told) -> bool:
     if len(node.inputs) < _INPUTS.get(node.op, 1):
         return False
     if node.op == "Where":
-        return _chosen(scope, node, depth)
+        return _chosen(scope, node, depth, told)
     if node.op in ("Concat", "Max", "Min"):
-        return all(absorbs(scope, v, depth) for v in node.inputs)
+        return all(_absorbs(scope, v, depth, told) for v in node.inputs)
     if node.op == "ScatterND" and node.attributes.get("reduction", "none") == "none":
-        return absorbs(scope, node.inputs[0], depth) and absorbs(scope, node.inputs[2], depth)
+        return _absorbs(scope, node.inputs[0], depth, told) and _absorbs(scope, node.inputs[2], depth, told)
     if node.op == "Mul":
         pairs = ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0]))
-        return any(absorbs(scope, a, depth) and is_whole(scope, b, depth) for a, b in pairs)
+        return any(_absorbs(scope, a, depth, told) and _is_whole(scope, b, depth, told) for a, b in pairs)
     if node.op == "Cast" and node.attributes.get("to") not in _UNBOUNDED:
         return False
     if node.op in OPERATORS or node.op in ("Cast", "Neg", "Trilu", "GatherND", "GatherElements"):
-        return absorbs(scope, node.inputs[0], depth)
+        return _absorbs(scope, node.inputs[0], depth, told)
     return False
 
 
-def _chosen(scope: Scope, node: Node, depth: int) -> bool:
+def _chosen(scope: Scope, node: Node, depth: int, told: _Told) -> bool:
     """Where(x, fill, x) leaves of x nothing but its zeros."""
     condition, chosen, other = node.inputs
     tested = scope.source(condition)
     while (cast := scope.producer(tested)) is not None and cast.op == "Cast" and cast.attributes.get("to") == _BOOL:
         tested = scope.source(cast.inputs[0])
     zeros = tested == scope.source(other) and tested != scope.source(condition)
-    return absorbs(scope, chosen, depth) and (zeros or absorbs(scope, other, depth))
+    return _absorbs(scope, chosen, depth, told) and (zeros or _absorbs(scope, other, depth, told))
 
 
-def is_whole(scope: Scope, value: str, depth: int = 0) -> bool:
-    """Whether every element is provably a whole number, whatever its element type."""
-    value = scope.source(value)
+def _found_whole(scope: Scope, value: str, depth: int, told: _Told) -> bool:
     if scope.fact(value).dtype in _INTEGRAL:
         return True
     known = constant(scope, value)
@@ -106,9 +132,9 @@ def is_whole(scope: Scope, value: str, depth: int = 0) -> bool:
     if node is None or depth > MAX_DEPTH or not node.inputs:
         return False
     if node.op in ("Add", "Sub", "Mul"):
-        return all(is_whole(scope, v, depth + 1) for v in node.inputs)
+        return all(_is_whole(scope, v, depth + 1, told) for v in node.inputs)
     if node.op in OPERATORS or node.op in ("Cast", "Neg"):
-        return is_whole(scope, node.inputs[0], depth + 1)
+        return _is_whole(scope, node.inputs[0], depth + 1, told)
     return False
 
 
@@ -117,25 +143,37 @@ _COMPUTED = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Cast", "Where", "Conc
 _PICKED = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
-def is_ordinary(scope: Scope, value: str, depth: int = 0) -> bool:
+def is_ordinary(scope: Scope, value: str) -> bool:
     """Whether a value is computed from products and moderate constants alone: nothing in it is meant to mask.
 
     What a model multiplies may be anything in theory; like Q·Kᵀ itself it is taken to be no lowest number.
     """
-    value = scope.source(value)
+    pending, seen = [scope.source(value)], {scope.source(value)}
+    while pending:
+        parts = _parts(scope, pending.pop())
+        if parts is None or len(seen) > MOST_PARTS:
+            return False
+        fresh = dict.fromkeys(scope.source(part) for part in parts)
+        pending += [part for part in fresh if part not in seen]
+        seen.update(fresh)
+    return True
+
+
+def _parts(scope: Scope, value: str) -> tuple[str, ...] | None:
+    """The values of which all must be ordinary for this one to be so; None where it is not, or nothing tells."""
     fact, node = scope.fact(value), scope.producer(value)
     if isinstance(fact.splat, (int, float)):
-        return abs(fact.splat) < ORDINARY
+        return () if abs(fact.splat) < ORDINARY else None
     known = constant(scope, value)
     if known is not None:
-        return known.dtype.kind != "f" or bool(np.all(np.abs(known.astype(np.float64)) < ORDINARY))
-    if node is None or depth > MAX_DEPTH:
-        return False
+        moderate = known.dtype.kind != "f" or bool(np.all(np.abs(known.astype(np.float64)) < ORDINARY))
+        return () if moderate else None
+    if node is None or not node.inputs:
+        return None
     if node.op in _PRODUCTS:
-        return True
+        return ()
     if node.op in OPERATORS or node.op in _PICKED:
-        return is_ordinary(scope, node.inputs[0], depth + 1)
+        return node.inputs[:1]
     if node.op not in _COMPUTED or fact.dtype in _INTEGRAL:
-        return False
-    numbers = [v for v in node.inputs if scope.fact(v).dtype not in _INTEGRAL]
-    return bool(numbers) and all(is_ordinary(scope, v, depth + 1) for v in numbers)
+        return None
+    return tuple(v for v in node.inputs if scope.fact(v).dtype not in _INTEGRAL) or None

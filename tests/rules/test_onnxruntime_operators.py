@@ -46,3 +46,29 @@ def test_an_rms_norm_of_onnxruntime_goes_with_its_projections(epsilon: float | N
 
 def test_one_over_two_axes_is_kept() -> None:
     assert atcfuse.optimize(normed(1, 1e-6)).report["fusions"] == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "scale"), [(TensorProto.FLOAT16, TensorProto.FLOAT), (TensorProto.FLOAT, TensorProto.FLOAT16)]
+)
+@pytest.mark.parametrize("behind", ["Add", "MatMul"])
+def test_a_norm_that_converts_is_kept(rows: int, scale: int, behind: str) -> None:
+    """The scale's element type is that of the result; no fused norm converts."""
+    shape = ["B", 6, 8]
+    graph = helper.make_graph(
+        [
+            helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["n"], axis=-1, epsilon=1e-6),
+            helper.make_node(behind, ["n", "r"], ["y"]),
+        ],
+        "converting",
+        [
+            helper.make_tensor_value_info("x", rows, shape),
+            helper.make_tensor_value_info("g", scale, [8]),
+            helper.make_tensor_value_info("r", scale, shape if behind == "Add" else [8, 8]),
+        ],
+        [helper.make_tensor_value_info("y", scale, shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    result = atcfuse.optimize(model, dialect="portable", min_saving_us=0.0, forced=frozenset({"all"}))
+    assert result.model.graph.node[0].op_type == "SimplifiedLayerNormalization"
+    ort.InferenceSession(result.model.SerializeToString(), providers=["CPUExecutionProvider"])

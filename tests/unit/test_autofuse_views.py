@@ -143,3 +143,36 @@ def test_nodes_to_be_left_alone_are(node: str) -> None:
     result = optimized(model, tools(keep_nodes=(node,)))
     assert node in [n.name for n in result.model.graph.node]
     assert_same(model, result.model, {"x": X})
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_rows_of_one_column_are_not_reduced(keepdims: int) -> None:
+    """What is made of them looks like the rows themselves, so that a next function of rows would get the wrong ones."""
+    after = "u = Unsqueeze(m, last)" if keepdims == 0 else "u = Neg(m)"
+    model = parsed(f"""narrow (float[batch,3,1] x) => (float[batch,3,1] y, float[batch,3,1] z) <int64[1] last = {{-1}}> {{
+      m = ReduceMean<axes = [-1], keepdims = {keepdims}>(x)
+      {after}
+      y = Softmax<axis = -1>(u)
+      w = ReduceMax<axes = [-1], keepdims = 1>(u)
+      z = Add(w, x)
+    }}""")
+    result = optimized(model, alone())
+    assert_same(model, result.model, {"x": X[:, :, :1]})
+
+
+@pytest.mark.parametrize("name", ["r", "back"])
+def test_a_view_that_is_to_be_left_alone_stays(name: str) -> None:
+    model = parsed("""kept (float[batch,3,40] x) => (float[batch,3,40] y) <int64[2] flat = {-1, 40}, int64[3] whole = {-1, 3, 40}> {
+      a = Tanh(x)
+      r = Reshape(a, flat)
+      s = Exp(r)
+      back = Reshape(s, whole)
+      y = Relu(back)
+    }""")
+    for node in model.graph.node:
+        node.name = node.output[0]
+    assert standard(optimized(model, alone()).model) != standard(model)
+    result = optimized(model, tools(keep_nodes=(name,), min_saving_us=0.0, soc="Ascend910B1"))
+    (kept,) = [n for n in result.model.graph.node if n.name == name]
+    assert [*kept.output] == [name]
+    assert_same(model, result.model, {"x": X})

@@ -221,3 +221,80 @@ def test_nodes_that_lost_what_they_make_or_read_end_no_run(name: str, lost: str)
         del (node.output if lost == "outputs" else node.input)[:]
         with suppress(AtcfuseError):
             atcfuse.optimize(hurt, Options(**CHIP))
+
+
+@pytest.mark.parametrize("outputs", [[], [""]])
+def test_nodes_of_operators_that_rules_know_stay_where_they_make_nothing(outputs: list[str]) -> None:
+    model = parse_graph("(float[2,8] x) => (float[2,8] y) { a = Tanh(x)  b = Exp(a)  y = Relu(b) }", 17)
+    ops = (
+        "Relu",
+        "Reshape",
+        "Squeeze",
+        "Flatten",
+        "ReduceMax",
+        "Add",
+        "Softmax",
+        "MatMul",
+        "LayerNormalization",
+        "Split",
+    )
+    for op in ops:
+        model.graph.node.add(op_type=op, name=f"no {op}", input=["b", "a"], output=outputs)
+    result = atcfuse.optimize(model, Options(**{**CHIP, "forced": frozenset({"all"})}))
+    assert [n.name for n in result.model.graph.node if n.name.startswith("no ")] == [f"no {op}" for op in ops]
+
+
+TURNED_APART = """(float[2,3,S,W] x, float[S,H] c, float[S,H] s) => (float[2,3,S,W] y) <int64[2] parts = {H, H}> {
+  low, high = Split<axis = -1>(x, parts)
+  lc = Mul(low, c)
+  hs = Mul(high, s)
+  first = Sub(lc, hs)
+  hc = Mul(high, c)
+  ls = Mul(low, s)
+  second = Add(hc, ls)
+  y = Concat<axis = -1>(first, second)
+}"""
+
+
+@pytest.mark.parametrize("half", [2048, 2049, 2**31, 2**61])
+def test_angles_are_not_written_out_for_pairs_without_number(half: int) -> None:
+    model = parse_graph(TURNED_APART.replace("W", str(2 * half)).replace("H", str(half)), 17)
+    fused = [f["op"] for f in atcfuse.optimize(model, Options(**BARE)).report["fusions"]]
+    assert ("FusedRotaryEmbedding" in fused) is (half <= 2048)
+
+
+def test_pairs_of_unknown_number_are_left_apart() -> None:
+    text = """(float[2,3,S,E] half, float[S,E] c, float[S,E] s) => (float[2,3,S,W] y)
+      <int64[1] zero = {0}, int64[1] one = {1}, int64[1] end = {9999}, int64[1] last = {-1}, int64[1] two = {2}> {
+      x = Concat<axis = -1>(half, half)
+      even = Slice(x, zero, end, last, two)
+      odd = Slice(x, one, end, last, two)
+      ec = Mul(even, c)
+      os = Mul(odd, s)
+      first = Sub(ec, os)
+      oc = Mul(odd, c)
+      es = Mul(even, s)
+      second = Add(oc, es)
+      a = Unsqueeze(first, last)
+      b = Unsqueeze(second, last)
+      both = Concat<axis = -1>(a, b)
+      shape = Shape(x)
+      y = Reshape(both, shape)
+    }"""
+    assert "FusedRotaryEmbedding" not in agree(text, ones(half=(2, 3, 5, 4), c=(5, 4), s=(5, 4)), **BARE)
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "Max"])
+def test_what_is_made_of_itself_over_and_over_is_looked_at_once(op: str) -> None:
+    """Each step doubles the ways back to its beginning."""
+    steps = "\n".join(f"v{i + 1} = {op}(v{i}, v{i})" for i in range(40))
+    text = f"""(float[1,2,4,8] q, float[1,2,8,4] k, float[1,2,4,4] m, float[1,2,4,4] n) => (float[1,2,4,4] y) <float half = {{0.5}}> {{
+      v0 = MatMul(m, n)
+      {steps}
+      s = MatMul(q, k)
+      a = Add(s, v40)
+      b = Add(a, n)
+      c = Mul(b, half)
+      y = Softmax<axis = -1>(c)
+    }}"""
+    atcfuse.optimize(parse_graph(text, 17), Options(**CHIP))

@@ -199,3 +199,96 @@ def test_small_constants_are_compared_and_weights_are_not():
     assert longest("g.15", np.linspace(0.3, 0.7, 8, dtype=np.float32)) == 30
     assert longest("eps.15", np.array(1e-3, np.float32)) < 16
     assert longest("g.15", np.ones(8, np.float32)) < 16
+    assert longest("g.15", np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, -1e9], np.float32)) < 16
+
+
+def weakened(factor: float, mask: np.ndarray | None, layers: int = 12) -> onnx.ModelProto:
+    """Attentions of which each multiplies the mask before it by a factor; of a boolean input where none is given."""
+    size = 70
+    nodes, constants = [], {"heads": np.array([1, size, 2, 4]), "rows": np.array([1, size, 8]), "f": np.float32(factor)}
+
+    def node(op: str, *inputs: str, **attributes: object) -> str:
+        nodes.append(onnx.helper.make_node(op, inputs, [f"v{len(nodes)}"], f"n{len(nodes)}", **attributes))
+        return nodes[-1].output[0]
+
+    def weight() -> str:
+        constants[f"w{len(constants)}"] = np.linspace(-0.9, 0.7 + len(constants), 64, dtype=np.float32).reshape(8, 8)
+        return f"w{len(constants) - 1}"
+
+    rows, before = "x", "mask"
+    if mask is None:
+        constants |= {"zero": np.float32(0), "low": np.float32(-3e38)}
+        before = node("Where", "pad", "zero", "low")
+    else:
+        constants["mask"] = mask
+    for layer in range(layers):
+        before = node("Mul", before, f"f{layer}")
+        constants[f"f{layer}"] = constants["f"]
+        products = [node("Reshape", node("MatMul", rows, weight()), "heads") for _ in range(3)]
+        q, k, v = (
+            node("Transpose", p, perm=[0, 2, *axes]) for p, axes in zip(products, ((1, 3), (3, 1), (1, 3)), strict=True)
+        )
+        scores = node("Add", node("MatMul", q, k), "bias") if mask is None else node("MatMul", q, k)
+        read = node("MatMul", node("Softmax", node("Add", scores, before), axis=-1), v)
+        joined = node("Reshape", node("Transpose", read, perm=[0, 2, 1, 3]), "rows")
+        rows = node("Add", rows, node("MatMul", joined, weight()))
+    given = [onnx.helper.make_tensor_value_info("x", 1, [1, size, 8])]
+    given += [onnx.helper.make_tensor_value_info("bias", 1, [1, 2, size, size])]
+    given += [onnx.helper.make_tensor_value_info("pad", 9, [1, 1, 1, size])]
+    made = [onnx.helper.make_tensor_value_info(rows, 1, None)]
+    tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()]
+    graph = onnx.helper.make_graph(nodes, "g", given, made, tensors)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+
+
+CAUSAL = np.where(np.tril(np.ones((1, 1, 70, 70))) > 0, 0, -1e38).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("factor", "mask", "layers"),
+    [(0.1, CAUSAL, 14), (2.0, None, 30)],
+    ids=["causal for some layers", "absorbs, as far as is seen"],
+)
+def test_a_mask_that_layers_hand_on_is_told_of_in_each_of_them(factor, mask, layers):
+    scope = scope_of(weakened(factor, mask, layers))
+    assert alike_layers(scope), "the layers are alike but for the mask"
+    attention = [BOOK.rule("attention")]
+    assert_no_difference(scope, attention)
+    told = {
+        (str(m.env.get("causal")), str(m.env.get("bias"))[:5])
+        for m in RuleFinder(scope, LOOKUP, ()).matches(*attention)
+    }
+    assert len(told) > 1 or mask is None
+
+
+def test_layers_that_hand_on_what_they_know_nothing_of_are_copied():
+    scope = scope_of(transformer(12))
+    assert Copies(scope, alike_layers(scope))
+
+
+def test_a_constant_that_is_read_in_the_layer_before_too_is_compared():
+    def longest(odd: float) -> int:
+        nodes, tensors = (
+            [],
+            [numpy_helper.from_array(np.float32(odd if i == 15 else 1e-6), f"eps{i}") for i in range(31)],
+        )
+        for i in range(30):
+            chain = [
+                ("Add", (f"x{i}", f"eps{i}")),
+                ("Sqrt", ("",)),
+                ("Exp", ("",)),
+                ("Tanh", ("",)),
+                ("Mul", ("", f"eps{i + 1}")),
+            ]
+            value = ""
+            for at, (op, inputs) in enumerate(chain):
+                made = f"x{i + 1}" if at == len(chain) - 1 else f"v{i}.{at}"
+                nodes.append(onnx.helper.make_node(op, [n or value for n in inputs], [made], f"n{i}.{at}"))
+                value = made
+        given, made = (onnx.helper.make_tensor_value_info(name, 1, [2, 8]) for name in ("x0", "x30"))
+        graph = onnx.helper.make_graph(nodes, "g", [given], [made], tensors)
+        proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+        return max((s.count for s in alike_layers(scope_of(proto))), default=0)
+
+    assert longest(1e-6) > 25
+    assert longest(1e-3) < 20

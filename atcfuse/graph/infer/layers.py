@@ -35,6 +35,11 @@ def _layer_normalization(call: Call) -> list[Fact]:
     return [Fact(source.dtype, shape), statistics, statistics]
 
 
+def _rms_normalization(call: Call) -> Fact:
+    """The element type is that of the scale, which need not be the rows' own."""
+    return Fact(call.input(1).dtype, call.input(0).shape)
+
+
 def _skip_layer_normalization(call: Call) -> list[Fact]:
     source = Fact(call.input(0).dtype, call.input(0).shape)
     statistics = Fact(FLOAT, None if source.shape is None else (*source.shape[:-1], 1))
@@ -90,7 +95,7 @@ SAME = (
     *("Shrink", "Sigmoid", "Softmax", "Softplus", "Softsign", "Swish", "ThresholdedRelu"),
     *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan"),
     *("GroupNormalization", "InstanceNormalization", "LRN", "LpNormalization", "MeanVarianceNormalization"),
-    *("RMSNormalization", "SimplifiedLayerNormalization", "RotaryEmbedding"),
+    "RotaryEmbedding",
     *(MICROSOFT + name for name in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding")),
 )
 
@@ -98,6 +103,8 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     **dict.fromkeys(SAME, _same),
     "Dropout": _dropout,
     "LayerNormalization": _layer_normalization,
+    "RMSNormalization": _rms_normalization,
+    "SimplifiedLayerNormalization": _rms_normalization,
     "BatchNormalization": _batch_normalization,
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
