@@ -366,7 +366,7 @@ def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
 
 
 def _inner(kept: Sequence[Kept]) -> set[tuple[int, int]]:
-    """Nodes inside a candidate that starts elsewhere; of two candidates inside each other the larger one is told."""
+    """Nodes where only candidates start that are no larger than one which starts elsewhere and has the node inside."""
     widest: dict[tuple[int, int], Kept] = {}
     for entry in kept:
         key = (id(entry.scope), entry.index)
@@ -376,6 +376,6 @@ def _inner(kept: Sequence[Kept]) -> set[tuple[int, int]]:
     for entry in kept:
         for member in entry.members - {entry.index}:
             other = widest.get((id(entry.scope), member))
-            if other is None or entry.index not in other.members or len(other.members) <= len(entry.members):
+            if other is None or len(other.members) <= len(entry.members):
                 found.add((id(entry.scope), member))
     return found

@@ -77,6 +77,9 @@ def test_no_decision_differs_without_a_reason(atcfuse: Run, reports: dict[str, P
         assert Counter(f["rule"] for f in difference["fusions"]["lost"]) >= fewer
         for lost in difference["fusions"]["lost"]:
             because = lost["because"]
+            if lost["rule"] == "elementwise":  # what is left over depends on what the other rules take
+                assert because
+                continue
             assert because["code"] in ("ATF331", "ATF336")
             assert chip in because["reason"] or "the bound is 80%" in because["reason"]
 
