@@ -20,6 +20,13 @@ from atcfuse.lang import LANGUAGES, say, tell
 Severity = Literal["error", "warning", "info"]
 
 
+def printable(text: str) -> str:
+    """`text` with everything that is no visible character (controls, direction marks, surrogates) as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 @dataclass(frozen=True)
 class Span:
     """A place in a text file, 1-based; line or column 0 when not known."""
@@ -85,7 +92,7 @@ class Diagnostic:
         out += [f"  {say('note: {}', tell(note))}" for note in self.notes]
         if self.hint:
             out.append(f"  {say('help: {}', tell(self.hint))}")
-        return out
+        return [printable(line) for text in out for line in text.split("\n")]
 
     def as_dict(self) -> dict[str, object]:
         """The diagnostic as report JSON; empty fields are left out."""

@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from atcfuse.diagnostics import printable as printable
 from atcfuse.lang.width import breakable, char_width, display_width
 
 UNNAMED = "(unnamed)"
 _TEXT_LIMIT = 600
 """Longest text that is laid out; a longer one loses its middle first, so that a 10 kB name fills no screens."""
-
-
-def printable(text: str) -> str:
-    """`text` with everything that is no visible character (controls, direction marks, surrogates) as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def shorten(text: str, limit: int) -> str:

@@ -259,3 +259,11 @@ def test_stages_only_where_asked_for(bert: dict[str, Any]) -> None:
 def test_every_kind_of_figure_says_where_it_comes_from(bert: dict[str, Any]) -> None:
     for key in ("launches", "ddr_bytes", "gm_bytes", "l2_miss_bytes", "time_us", "kernel_bytes", "on_chip"):
         assert bert["basis"][key].startswith(("computed", "estimated"))
+
+
+@pytest.mark.parametrize("odd", ["\t", "\x1b[31m", "\u202e", "\x07"])
+def test_what_a_file_says_moves_no_terminal(tmp_path: Path, odd: str) -> None:
+    (tmp_path / "keep.ini").write_text(f"[ByNode{odd}Name]\n", encoding="utf-8")
+    with pytest.raises(AtcfuseError) as caught:
+        parse_keep_nodes([str(tmp_path / "keep.ini")])
+    assert all(line.isprintable() for line in caught.value.diagnostics[0].lines())
