@@ -13,7 +13,7 @@ import pytest
 from bands_oracle import contradictions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from infer_oracle import OnnxruntimeFail, inferred, is_meaningful, session, values
+from infer_oracle import OnnxruntimeFail, inferred, is_meaningful, runs_random_programs, session, values
 from infer_programs import feeds, grow
 from onnx import helper, numpy_helper, parser
 
@@ -293,6 +293,7 @@ def test_no_claim_about_a_mask_is_refuted(kind: str) -> None:
             assert contradictions(known, everything) == [], name
 
 
+@runs_random_programs
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32 - 1))
 def test_no_claim_about_a_random_program_is_refuted(seed: int) -> None:

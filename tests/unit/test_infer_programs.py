@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from infer_oracle import Judge, OnnxruntimeFail, inferred, is_meaningful, session, values
+from infer_oracle import (
+    Judge,
+    OnnxruntimeFail,
+    inferred,
+    is_meaningful,
+    runs_random_programs,
+    session,
+    values,
+)
 from infer_programs import feeds, grow
 
 SIZES = [(2, 3, 1), (3, 2, 2), (1, 1, 0), (0, 3, 1), (2, 0, -1), (3, 1, 5), (5, 7, -2), (0, 0, 0), (4, 4, 4)]
@@ -27,6 +35,9 @@ def _refuted(seed: int, steps: int) -> list[str]:
         if is_meaningful(proto, everything):
             out += Judge(model, everything, {"a": a, "b": b}).contradictions()
     return out
+
+
+pytestmark = runs_random_programs
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
