@@ -10,7 +10,7 @@ from atcfuse.decide import DEPTH, Pricer, kept_by_user
 from atcfuse.estimate import planned_share
 from atcfuse.fold import Folding, fold, replacement
 from atcfuse.graph.edit import Names, apply
-from atcfuse.graph.index import Model
+from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.traffic import Remembered
 from atcfuse.match.find import Lookup, Match, NearMiss, RuleFinder
@@ -113,7 +113,17 @@ def another_round(kept: Sequence[Kept], model: Model) -> bool:
         scope, value = now[entry.scope.path], entry.refusal.where
         if entry.refusal.code == "ATF301" and len(scope.readers(value)) < len(entry.scope.readers(value)):
             return True
+        if _is_known_otherwise(entry, scope):
+            return True
     return False
+
+
+def _is_known_otherwise(entry: Kept, now: Scope) -> bool:
+    """Whether a shape around a refused anchor is another one now: fused nodes may tell more than what they replaced."""
+    before = entry.scope
+    nodes = [before.nodes[index] for index in (entry.index, *entry.members)]
+    values = {name for node in nodes for name in (*node.inputs, *node.outputs) if name and now.defines(name)}
+    return any(now.fact(name).shape != before.fact(name).shape for name in values)
 
 
 def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findings: Findings) -> bool:

@@ -298,3 +298,14 @@ def test_what_is_made_of_itself_over_and_over_is_looked_at_once(op: str) -> None
       y = Softmax<axis = -1>(c)
     }}"""
     atcfuse.optimize(parse_graph(text, 17), Options(**CHIP))
+
+
+def test_what_fused_nodes_tell_of_shapes_lets_others_fuse_in_the_same_run() -> None:
+    model = onnx.load(SAMPLES / "nanogpt_ts16_fp32_dynamic.onnx")
+    constant = next(node for node in model.graph.node if node.name == "/Constant")
+    constant.op_type, constant.domain = "Unheard", "custom"
+    model.opset_import.add(domain="custom", version=1)
+    once = atcfuse.optimize(model, Options(**CHIP)).model
+    assert [n.op_type for n in once.graph.node].count("FusedLinear") == 2
+    again = atcfuse.optimize(once, Options(**CHIP)).model
+    assert list(again.graph.node) == list(once.graph.node)
