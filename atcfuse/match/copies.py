@@ -99,6 +99,7 @@ class _Told:
 
     def __init__(self, scope: Scope) -> None:
         self._scope, self._bands = scope, Bands(scope)
+        self._ordinary: dict[str, bool] = {}
 
     def same(self, layers: Layers, values: Sequence[str]) -> bool:
         """Whether rules are told the same of the values that one operand has in the layers.
@@ -115,7 +116,8 @@ class _Told:
         scope, band = self._scope, self._bands.of(value)
         numbers = [(n.dtype.str, n.tobytes()) for n in (band.inside, band.outside)] if isinstance(band, Band) else []
         line = (type(band), band.shape, band.slopes, band.start, numbers) if band else None
-        return known(scope.fact(value)), line, absorbs(scope, value), is_whole(scope, value), is_ordinary(scope, value)
+        ordinary = is_ordinary(scope, value, self._ordinary)
+        return known(scope.fact(value)), line, absorbs(scope, value), is_whole(scope, value), ordinary
 
     def _comes_along(self, layers: Layers, value: str) -> bool:
         """Whether a value is a view, scaled or not, of one that is a layer or more in front of it."""

@@ -143,19 +143,26 @@ _COMPUTED = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Cast", "Where", "Conc
 _PICKED = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
-def is_ordinary(scope: Scope, value: str) -> bool:
+def is_ordinary(scope: Scope, value: str, told: dict[str, bool] | None = None) -> bool:
     """Whether a value is computed from products and moderate constants alone: nothing in it is meant to mask.
 
-    What a model multiplies may be anything in theory; like Q·Kᵀ itself it is taken to be no lowest number.
+    What a model multiplies may be anything in theory; like Q·Kᵀ itself it is taken to be no lowest number. `told` keeps
+    the answers for further questions about the same scope.
     """
-    pending, seen = [scope.source(value)], {scope.source(value)}
+    told = {} if told is None else told
+    first = scope.source(value)
+    pending, seen = [first], {first}
     while pending:
-        parts = _parts(scope, pending.pop())
+        here = pending.pop()
+        known = told.get(here)
+        parts = () if known else None if known is False else _parts(scope, here)
         if parts is None or len(seen) > MOST_PARTS:
+            told[first] = False
             return False
         fresh = dict.fromkeys(scope.source(part) for part in parts)
         pending += [part for part in fresh if part not in seen]
         seen.update(fresh)
+    told.update(dict.fromkeys(seen, True))
     return True
 
 
