@@ -21,6 +21,8 @@ from atcfuse.graph.fixed import computed
 if TYPE_CHECKING:
     from atcfuse.graph.index import Model, Scope
 
+_MINIFLOATS = frozenset({TensorProto.BFLOAT16, *range(17, 21)})
+"""bfloat16 and float8."""
 UNREAD = frozenset({TensorProto.UNDEFINED, TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128})
 
 MAX_EXTERNAL_BYTES = 4096
@@ -115,7 +117,16 @@ def read_tensor(tensor: TensorProto, model: Model, limit: int | None = MAX_EXTER
         array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError):  # the payload does not fit dims or type, or onnx does not know the type
         return None
+    if dtype is None and tensor.data_type in _MINIFLOATS and array.dtype.kind == "u":
+        return _of_bits(array, tensor.data_type)
     return array if dtype is not None else array.astype(np.float32)
+
+
+def _of_bits(array: np.ndarray, kind: int) -> np.ndarray | None:
+    """The numbers of which onnx before 1.19 hands out the bits; None for float8, which nothing decodes there."""
+    if kind != TensorProto.BFLOAT16:
+        return None
+    return (array.astype(np.uint32) << 16).view(np.float32)
 
 
 def tensor_fact(tensor: TensorProto, model: Model) -> Fact:
