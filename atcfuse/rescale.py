@@ -47,7 +47,7 @@ class Rescaling:
 
 def find(scope: Scope, node: Node) -> Rescaling | None:
     """The move of the factor that a node multiplies with or divides by, if it is one on scores."""
-    if node.op not in ("Mul", "Div") or len(node.inputs) != 2 or not node.outputs:
+    if node.op not in ("Mul", "Div") or len(node.inputs) != 2:
         return None
     for at in (0, 1) if node.op == "Mul" else (0,):
         maker = scope.producers.get(node.inputs[at])

@@ -140,7 +140,7 @@ def steps_of(
 
 def _left_out(scope: Scope, node: Node, keep: KeepNodes) -> bool:
     """No-ops are looked through, dead nodes stay dead, and the user's word counts."""
-    made = node.outputs[0] if node.outputs else ""
+    made = node.outputs[0]
     dead = not made or (not scope.readers(made) and not scope.is_output(made))
     return dead or made in scope.alias or bool(keep.reason(node.name, node.op))
 

@@ -104,7 +104,7 @@ class _Scope:
                 del self.edits[value]  # nothing on either side that it could be grouped with
 
     def _view(self, node: Node, makers: set[str]) -> None:
-        source, made = node.input(0), node.outputs[0] if node.outputs else ""
+        source, made = node.input(0), node.outputs[0]
         shape, own = self.scope.fact(source).shape, self.scope.fact(made).shape
         if shape is None or own is None or self.keep.reason(node.name, node.op):
             return

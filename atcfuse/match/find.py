@@ -248,7 +248,7 @@ class RuleFinder:
     def _nearly(self, fragment: Fragment, node: Node) -> bool:
         ops = self.heads.fragment(fragment)
         heads = ops is None or node.op in ops
-        if not heads or not node.outputs or not self._search.is_typed(node.outputs[0]):
+        if not heads or not self._search.is_typed(node.outputs[0]):
             return False
         if node.index in self._occurrences.of(fragment):
             return False

@@ -206,7 +206,7 @@ class Search:
         """The nodes of some operators (None: of any) that are of a rule's business, in node order."""
         if ops not in self._heads_of:
             nodes = self.scope.nodes if ops is None else [n for op in ops for n in self.by_op.get(op, ())]
-            made = (n for n in nodes if n.index not in self._left_out and n.outputs and self.is_typed(n.outputs[0]))
+            made = (n for n in nodes if n.index not in self._left_out and self.is_typed(n.outputs[0]))
             self._heads_of[ops] = sorted(made, key=lambda n: self.scope.positions[n.index])
         return self._heads_of[ops]
 

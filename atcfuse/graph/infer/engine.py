@@ -90,7 +90,7 @@ class Evaluator:
     def _evaluate(self, call: Call) -> None:
         node, scope = call.node, call.scope
         operator = OPERATORS.get(node.op) or (fused.operator_of(node.op) if "::" in node.op else None)
-        if operator is None or not node.outputs or node.op in self.local:
+        if operator is None or node.op in self.local:
             self._unknown(call)
             return
         try:
