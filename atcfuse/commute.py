@@ -82,10 +82,8 @@ def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Mov
     for scope in model.scopes():
         taken: set[int] = set()
         for node in scope.nodes:
-            if node.name in stuck:
-                continue
             move = _moves(scope, node) or rescale.find(scope, node) or einsum.find(scope, node)
-            if move is None or taken & move.members:
+            if move is None or node.name in stuck or taken & move.members:
                 continue
             if any(keep.reason(n.name, n.op) for n in (scope.nodes[i] for i in move.members)):
                 continue

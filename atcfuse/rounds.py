@@ -100,6 +100,8 @@ def _fold_rule(
 
 def unfolded(findings: Findings) -> list[Kept]:
     """What rules of level `constant` left, one entry an anchor, but for what a fusion took after all."""
+    if not findings.unfolded:
+        return []
     taken = {f.match.scope.nodes[i].name for f, _ in findings.fusions for i in f.match.members}
     return [k for k in _one_each(findings.unfolded, ()) if k.anchor not in taken]
 
@@ -204,6 +206,8 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
 
 def ungrouped(findings: Findings) -> list[Kept]:
     """What only a limit of the kernel left out of groups, one entry an anchor; none for what another one then took."""
+    if not findings.left_out:
+        return []
     taken = {f.match.scope.nodes[i].name for f, _ in findings.fusions for i in f.match.members}
     told = {k.anchor for k in findings.kept}
     left = {(k.scope.path, k.anchor or k.index): k for k in findings.left_out if k.anchor not in taken | told}

@@ -44,11 +44,11 @@ def to_dialect(model: ModelProto, dialect: Dialect) -> list[Diagnostic]:
     uses_fused = bool(functions)
     for block in scopes:
         for node in block.nodes:
-            is_fused = _is_fused(node, functions)
-            uses_fused |= is_fused
-            if is_fused:
+            domain = node.domain
+            if domain == FUSED_DOMAIN or (functions and domain in STANDARD and _is_fused(node, functions)):
+                uses_fused = True
                 _set_domain(node, fused)
-            elif node.domain in STANDARD:
+            elif domain != standard and domain in STANDARD:
                 _set_domain(node, standard)
     diagnostics = _set_standard_import(model, standard)
     _set_fused_import(model, fused, uses_fused)
@@ -86,9 +86,8 @@ def _fused_functions(model: ModelProto) -> dict[str, set[str]]:
 
 
 def _is_fused(node: NodeProto, functions: dict[str, set[str]]) -> bool:
-    if node.domain == FUSED_DOMAIN:
-        return True
-    return node.domain in STANDARD and node.overload in functions.get(node.op_type, ())
+    """Whether a node among the standard ones calls a fused function, as `atc-flat` writes it."""
+    return node.overload in functions.get(node.op_type, ())
 
 
 def _set_domain(node: NodeProto, domain: str) -> None:

@@ -83,6 +83,13 @@ class Fact:
         return None if isinstance(self.splat, float) or self.dtype not in INTEGRAL else self.splat
 
     @property
+    def content(self) -> object:
+        """What facts that say the same have in common; None where that is not cheap to tell."""
+        if self._array is not None or self._read is not None or isinstance(self.splat, float):
+            return None
+        return self.dtype, self.shape, self._elements, self.splat
+
+    @property
     def rank(self) -> int | None:
         """The number of dims, or None."""
         return None if self.shape is None else len(self.shape)

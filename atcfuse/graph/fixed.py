@@ -36,8 +36,12 @@ def fixed(scope: Scope) -> frozenset[str]:
         found: set[str] = set()
         for index in scope.order:
             node = scope.nodes[index]
-            if all(n in found or _is_given(scope, n) for n in node.inputs if n) and _is_pure(node):
-                found.update(n for n in node.outputs if n)
+            for name in node.inputs:
+                if name and name not in found and not is_given(scope, name):
+                    break
+            else:
+                if _is_pure(node):
+                    found.update(filter(None, node.outputs))
         known = scope.fixed = frozenset(found)
     return known
 
@@ -49,7 +53,7 @@ def _is_pure(node: Node) -> bool:
     return not any(a.type in graphs for a in node.proto.attribute)
 
 
-def _is_given(scope: Scope, name: str) -> bool:
+def is_given(scope: Scope, name: str) -> bool:
     """Whether a value is a constant by itself: an initializer, or proved to the last element."""
     at: Scope | None = scope
     while at is not None and not at.defines(name):

@@ -6,7 +6,7 @@ The protobuf stays the only truth; the index holds no copies of tensors and is n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -202,10 +202,10 @@ class Scope:
 
     def fact(self, name: str) -> Fact:
         """What is proved about a value visible here."""
-        known, scope = self.facts.get(name), self.parent
-        while known is None and scope is not None:
-            known, scope = scope.facts.get(name), scope.parent
-        return UNKNOWN if known is None else known
+        known = self.facts.get(name)
+        if known is not None:
+            return known
+        return UNKNOWN if self.parent is None else self.parent.fact(name)
 
     def source(self, name: str) -> str:
         """The value that `name` repeats through Identity and other no-ops, or `name` itself."""
@@ -226,9 +226,10 @@ class Scope:
             scope = scope.parent
         return None
 
-    def readers(self, name: str) -> list[Node]:
+    def readers(self, name: str) -> Sequence[Node]:
         """The nodes that read the value, as an input or inside a body."""
-        return [*self.consumers.get(name, ()), *self.captured.get(name, ())]
+        read = self.consumers.get(name, ())
+        return [*read, *self.captured[name]] if name in self.captured else read
 
     def is_output(self, name: str) -> bool:
         """Whether the value is an output of this graph."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -114,29 +114,30 @@ class _Place(NamedTuple):
 
 
 class Wiring:
-    """Where the values of a scope are made and read, by position."""
+    """Where the values of a scope are made and read, by position; `spans` is how far that is apart at most."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.places: dict[str, _Place] = {}
-        self.readers: dict[str, list[int]] = {}
+        places, readers = self.places, self.readers = dict[str, _Place](), defaultdict[str, list[int]](list)
         for position, index in enumerate(scope.order):
             node = scope.nodes[index]
             for slot, name in enumerate(node.inputs):
                 if name:
-                    self.places.setdefault(name, _Place(position, slot, False))
-                    self.readers.setdefault(name, []).append(position)
+                    if name not in places:
+                        places[name] = _Place(position, slot, False)
+                    readers[name].append(position)
             for slot, name in enumerate(node.outputs):
                 if name:
-                    self.places[name] = _Place(position, slot, True)
+                    places[name] = _Place(position, slot, True)
+        self.spans = {
+            name: readers[name][-1] - place.position if name in readers else 0
+            for name, place in places.items()
+            if place.made or scope.defines(name)
+        }
 
     def is_shared(self, name: str, window: int) -> bool:
         """Whether a value is read from farther than `window` nodes apart, or comes from an enclosing graph."""
-        place = self.places.get(name)
-        if place is None or not (place.made or self.scope.defines(name)):
-            return True
-        readers = self.readers.get(name)
-        return readers is not None and readers[-1] - place.position > window
+        return self.spans.get(name, math.inf) > window
 
 
 def alike_layers(scope: Scope) -> tuple[Layers, ...]:
@@ -156,11 +157,16 @@ def alike_layers(scope: Scope) -> tuple[Layers, ...]:
 def _kinds(scope: Scope) -> list[int]:
     """By position: a number for what a node is, wherever it stands."""
     numbers: dict[object, int] = {}
+    told: dict[Fact, int] = {}
     kinds = []
     for index in scope.order:
         node = scope.nodes[index]
-        facts = tuple([known(scope.fact(o)) for o in node.outputs])
-        kinds.append(numbers.setdefault((node.op, len(node.inputs), node.written, facts), len(numbers)))
+        facts = [scope.fact(o) for o in node.outputs]
+        for fact in facts:
+            if fact not in told:
+                told[fact] = numbers.setdefault(known(fact), len(numbers))
+        key = node.op, len(node.inputs), node.written, *[told[fact] for fact in facts]
+        kinds.append(numbers.setdefault(key, len(numbers)))
     return kinds
 
 
@@ -190,8 +196,7 @@ def _stretches(wiring: Wiring, kinds: Sequence[int], period: int, taken: Sequenc
     for start, stop in _same_kinds(kinds, period):
         if stop - start < (MIN_LAYERS - 1) * period or any(t.start < stop and start - period < t.stop for t in taken):
             continue
-        alike = (uses.alike(i) for i in range(start, stop))
-        for first, last in _streaks(alike, start):
+        for first, last in _streaks(uses.alike(start, stop), start):
             if last - first >= (MIN_LAYERS - 1) * period:
                 found.append(Layers(wiring, first - period, last, period))
     return found
@@ -216,35 +221,36 @@ class _Uses:
 
     def __init__(self, wiring: Wiring, period: int) -> None:
         self._scope, self._wiring, self._period = wiring.scope, wiring, period
-        self._shared: dict[str, bool] = {}
         self._constants: dict[str, object] = {}
 
-    def alike(self, position: int) -> bool:
-        """Whether a node reads what the one a period before reads, and is read as that one is."""
-        nodes, order = self._scope.nodes, self._scope.order
-        here, there = nodes[order[position]], nodes[order[position - self._period]]
-        if len(here.inputs) != len(there.inputs) or len(here.outputs) != len(there.outputs):
-            return False
-        for name, before in zip(here.inputs, there.inputs, strict=True):
-            if not self._same_operand(name, before):
-                return False
-        return all(self._same_result(name, before) for name, before in zip(here.outputs, there.outputs, strict=True))
+    def alike(self, start: int, stop: int) -> Iterator[bool]:
+        """Whether each node reads what the one a period before reads, and is read as that one is."""
+        layer = deque(self._of(position) for position in range(start - self._period, start))
+        for position in range(start, stop):
+            here = self._of(position)
+            yield here == layer.popleft()
+            layer.append(here)
+
+    def _of(self, position: int) -> object:
+        """How a node hangs in the graph: equal for nodes that read alike and are read alike."""
+        node = self._scope.nodes[self._scope.order[position]]
+        return [self._operand(i, position) for i in node.inputs], [self._result(o, position) for o in node.outputs]
 
     def _is_shared(self, name: str) -> bool:
-        known = self._shared.get(name)
-        if known is None:
-            known = self._shared[name] = self._wiring.is_shared(name, 2 * self._period)
-        return known
+        return self._wiring.is_shared(name, 2 * self._period)
 
-    def _same_operand(self, name: str, before: str) -> bool:
-        if name == before:
-            return not name or self._is_shared(name)
-        if not name or not before or self._is_shared(name) or self._is_shared(before):
-            return False
-        here, there = self._wiring.places[name], self._wiring.places[before]
-        if here.position - there.position != self._period or here[1:] != there[1:]:
-            return False
-        return here.made or self._constant(name) == self._constant(before)
+    def _operand(self, name: str, position: int) -> object:
+        if self._is_shared(name):
+            return name
+        place = self._wiring.places[name]
+        return place.position - position, place.slot, place.made or self._constant(name)
+
+    def _result(self, name: str, position: int) -> object:
+        if self._is_shared(name):
+            return name  # which no other node makes
+        repeated = self._scope.alias.get(name)
+        readers = [reader - position for reader in self._wiring.readers.get(name, ())]
+        return readers, name in self._scope.outputs, repeated and self._operand(repeated, position)
 
     def _constant(self, name: str) -> object:
         """What rules may ask of a value that no node makes."""
@@ -261,22 +267,6 @@ class _Uses:
             return fact.dtype, fact.shape, "on disk"
         array = constant(scope, name)
         return fact.dtype, fact.shape, tensor.data_location, None if array is None else _content(array)
-
-    def _same_result(self, name: str, before: str) -> bool:
-        if not name or not before:
-            return name == before
-        if self._is_shared(name) or self._is_shared(before):
-            return False
-        scope, readers = self._scope, self._wiring.readers
-        here, there = readers.get(name, ()), readers.get(before, ())
-        if len(here) != len(there) or any(a - b != self._period for a, b in zip(here, there, strict=True)):
-            return False
-        if (name in scope.outputs) != (before in scope.outputs):
-            return False
-        repeated, other = scope.alias.get(name), scope.alias.get(before)
-        if repeated is None or other is None:
-            return repeated is other
-        return self._same_operand(repeated, other)
 
 
 def _content(array: np.ndarray) -> object:

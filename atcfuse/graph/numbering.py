@@ -40,7 +40,8 @@ class ValueNumbers:
             key = self._key(node, numbers)
             for position, output in enumerate(node.outputs):
                 if output:
-                    full = self._elements(output) or ((position, key) if key is not None else output)
+                    elements = self._elements(output) if self._by_elements else None
+                    full = elements or ((position, key) if key is not None else output)
                     numbers[output] = table.setdefault(full, len(table))
         for name, root in self._scope.alias.items():
             numbers[name] = numbers[root] if root in numbers else table.setdefault(root, len(table))
@@ -48,11 +49,12 @@ class ValueNumbers:
 
     def _elements(self, value: str) -> object:
         fact = self._scope.fact(value)
-        known = self._by_elements and fact.dtype in INTEGRAL and fact.shape is not None and fact.elements is not None
+        known = fact.dtype in INTEGRAL and fact.shape is not None and fact.elements is not None
         return ("elements", fact.dtype, fact.shape, fact.elements) if known else None
 
     def _key(self, node: Node, numbers: dict[str, int]) -> object:
         if node.op in _IMPURE or "::" in node.op:
             return None
-        inputs = tuple(numbers.get(s, s) for s in (self._scope.source(i) for i in node.inputs))
-        return node.op, node.written, inputs
+        alias = self._scope.alias
+        inputs = [alias.get(name, name) for name in node.inputs]
+        return node.op, node.written, *[numbers.get(name, name) for name in inputs]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from atcfuse.dims import Dim, Poly, Symbol, evaluate, symbols
 from atcfuse.graph.facts import Fact
-from atcfuse.graph.fixed import fixed
+from atcfuse.graph.fixed import fixed, is_given
 from atcfuse.graph.index import Node, Scope
 
 Kind = Literal["launch", "view", "host"]
@@ -42,7 +42,7 @@ class Traffic:
 class Sizes:
     """Extents for symbolic dims: what the user assumes, else 1 for batch-like names and 128 for lengths.
 
-    Shapes are remembered by scope, so facts must be known before the first question about one.
+    What a shape comes to is remembered by fact: values of layers that are alike have theirs in common.
     """
 
     BATCH, LENGTH = 1, 128
@@ -50,7 +50,8 @@ class Sizes:
     def __init__(self, assumed: Mapping[str, int]) -> None:
         self._assumed = dict(assumed)
         self._known: dict[Dim, int] = {}
-        self._shapes: dict[int, tuple[Scope, dict[str, tuple[int, ...] | None], dict[str, int | None]]] = {}
+        self._shapes: dict[Fact, tuple[int, ...] | None] = {}
+        self._bytes: dict[Fact, int | None] = {}
         self.used: dict[str, int] = {}
 
     def number(self, dim: Dim) -> int:
@@ -65,25 +66,23 @@ class Sizes:
 
     def shape(self, scope: Scope, name: str) -> tuple[int, ...] | None:
         """The shape of a value in numbers, None where its rank is not known."""
-        known = self._known_of(scope)[1]
-        if name not in known:
-            shape = scope.fact(name).shape
-            known[name] = None if shape is None else tuple([d if type(d) is int else self.number(d) for d in shape])
-        return known[name]
+        return self._shape(scope.fact(name))
+
+    def _shape(self, fact: Fact) -> tuple[int, ...] | None:
+        if fact not in self._shapes:
+            shape = fact.shape
+            known = None if shape is None else tuple([d if type(d) is int else self.number(d) for d in shape])
+            self._shapes[fact] = known
+        return self._shapes[fact]
 
     def bytes(self, scope: Scope, name: str) -> int | None:
         """The bytes of a value, None where its type or rank is not known."""
-        known = self._known_of(scope)[2]
-        if name not in known:
-            bits, shape = _BITS.get(scope.fact(name).dtype), self.shape(scope, name)
-            known[name] = None if bits is None or shape is None else min(math.prod(shape), BEYOND_COUNTING) * bits // 8
-        return known[name]
-
-    def _known_of(self, scope: Scope) -> tuple[Scope, dict[str, tuple[int, ...] | None], dict[str, int | None]]:
-        found = self._shapes.get(id(scope))
-        if found is None:
-            found = self._shapes[id(scope)] = scope, {}, {}  # an identity is only good while its scope lives
-        return found
+        fact = scope.fact(name)
+        if fact not in self._bytes:
+            bits, shape = _BITS.get(fact.dtype), self._shape(fact)
+            known = None if bits is None or shape is None else min(math.prod(shape), BEYOND_COUNTING) * bits // 8
+            self._bytes[fact] = known
+        return self._bytes[fact]
 
     def _size(self, s: Symbol) -> int:
         size = self._assumed.get(s.name)
@@ -101,7 +100,7 @@ def kinds(scope: Scope) -> dict[int, Kind]:
     built = fixed(scope)
     for index in scope.order:
         node = scope.nodes[index]
-        at_build = bool(built) and any(node.outputs) and built.issuperset(filter(None, node.outputs))
+        at_build = next(filter(None, node.outputs), "") in built  # of a node all that it makes is, or nothing
         kind: Kind = "host" if at_build else _kind(scope, node, host_values)
         found[index] = kind
         if kind == "host":
@@ -129,10 +128,9 @@ def _kind(scope: Scope, node: Node, host_values: set[str]) -> Kind:
     if node.op in _HOST_SOURCES:
         return "host"
     data = [i for i in node.inputs if i]
-    known = [i in host_values or _is_constant(scope, i) for i in data]
-    if data and all(known) and not scope_bodies(scope, node):
+    if data and all(i in host_values or is_given(scope, i) for i in data) and not scope_bodies(scope, node):
         small = all(_is_small(scope.fact(o)) for o in node.outputs if o)
-        if small or all(_is_constant(scope, i) for i in data):
+        if small or all(is_given(scope, i) for i in data):
             return "host"
     if node.op in VIEWS:
         return "view"
@@ -141,16 +139,7 @@ def _kind(scope: Scope, node: Node, host_values: set[str]) -> Kind:
 
 def scope_bodies(scope: Scope, node: Node) -> list[Scope]:
     """The bodies of a control-flow node."""
-    return [body for owner, body in scope.bodies if owner is node]
-
-
-def _is_constant(scope: Scope, name: str) -> bool:
-    here: Scope | None = scope
-    while here is not None:
-        if here.defines(name):
-            return name in here.initializers or here.fact(name).array is not None
-        here = here.parent
-    return False
+    return [body for owner, body in scope.bodies if owner is node] if scope.bodies else []
 
 
 def _is_small(fact: Fact) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from atcfuse.graph import views
@@ -205,10 +206,20 @@ class Search:
     def head_nodes(self, ops: frozenset[str] | None) -> list[Node]:
         """The nodes of some operators (None: of any) that are of a rule's business, in node order."""
         if ops not in self._heads_of:
-            nodes = self.scope.nodes if ops is None else [n for op in ops for n in self.by_op.get(op, ())]
-            made = (n for n in nodes if n.index not in self._left_out and self.is_typed(n.outputs[0]))
-            self._heads_of[ops] = sorted(made, key=lambda n: self.scope.positions[n.index])
+            scope, heads = self.scope, self._heads
+            found = sorted([position for op in (heads if ops is None else ops) for position in heads.get(op, ())])
+            self._heads_of[ops] = [scope.nodes[scope.order[position]] for position in found]
         return self._heads_of[ops]
+
+    @cached_property
+    def _heads(self) -> Mapping[str, Sequence[int]]:
+        """The positions of the nodes that are of a rule's business, by operator."""
+        heads: dict[str, list[int]] = {}
+        for position, index in enumerate(self.scope.order):
+            node = self.scope.nodes[index]
+            if index not in self._left_out and self.is_typed(node.outputs[0]):
+                heads.setdefault(node.op, []).append(position)
+        return heads
 
     def is_typed(self, value: str) -> bool:
         """Whether a value may be of a rule's business: shape arithmetic is not unless a rule names its type."""

@@ -120,12 +120,11 @@ FIRST_OUTPUT: dict[str, Callable[[Call, Fact], str | None]] = {
 }
 
 
-def _first(call: Call, result: Fact | Sequence[Fact]) -> Sequence[str | None]:
-    fact = result if isinstance(result, Fact) else result[0]
-    return (FIRST_OUTPUT[call.node.op](call, fact),)
+def _first(call: Call, results: Sequence[Fact]) -> Sequence[str | None]:
+    return (FIRST_OUTPUT[call.node.op](call, results[0]),)
 
 
-def _if(call: Call, result: Fact | Sequence[Fact]) -> Sequence[str | None]:
+def _if(call: Call, results: Sequence[Fact]) -> Sequence[str | None]:
     """What a decided branch hands on from outside: its outputs that repeat values of enclosing scopes."""
     body = decided_branch(call)
     if body is None:
@@ -134,7 +133,7 @@ def _if(call: Call, result: Fact | Sequence[Fact]) -> Sequence[str | None]:
     return [None if body.defines(root) else root for root in roots]
 
 
-ALIASES: dict[str, Callable[[Call, Fact | Sequence[Fact]], Sequence[str | None]]] = {
+ALIASES: dict[str, Callable[[Call, Sequence[Fact]], Sequence[str | None]]] = {
     **dict.fromkeys(FIRST_OUTPUT, _first),
     "If": _if,
 }

@@ -66,6 +66,8 @@ class Evaluator:
         self.taken: set[str] = set()
         self.parameters: set[str] = set()
         self.hints: dict[int, dict[str, ValueInfoProto]] = {}
+        self._facts: dict[object, Fact] = {}
+        self._results: dict[object, Sequence[Fact]] = {}
 
     def run(self, scope: Scope, given: Sequence[Fact] | None = None) -> None:
         """Evaluates one scope; `given` are the facts of a body's inputs, None for the main graph's declared ones."""
@@ -94,21 +96,43 @@ class Evaluator:
             self._unknown(call)
             return
         try:
-            result = operator(call)
-            repeats = ALIASES[node.op](call, result) if node.op in ALIASES else ()
+            outputs = self._outputs(call, operator)
+            repeats = ALIASES[node.op](call, outputs) if node.op in ALIASES else ()
         except MalformedNodeError:
             self._unknown(call)
             return
-        outputs = (result,) if isinstance(result, Fact) else result
-        for k, name in enumerate(node.outputs):
+        for name, fact in zip(node.outputs, outputs, strict=False):
             if name:
-                fact = outputs[k] if k < len(outputs) else UNKNOWN
-                if fact.shape:
-                    scope.extents.update([d for d in fact.shape if isinstance(d, Poly)])
                 scope.facts[name] = fact if fact.dtype not in (6, 7, 9) else _with_values(call, fact, name)
         for name, source in zip(node.outputs, repeats, strict=False):
             if name and source:
                 self._alias(scope, name, source)
+
+    def _outputs(self, call: Call, operator: Callable[[Call], Fact | list[Fact]]) -> Sequence[Fact]:
+        """The facts of all outputs. Nodes of a scope that do the same with the same facts, as layers do, share them.
+
+        What names a symbol of its own is like no other node, and of an absent input the facts do not tell.
+        """
+        node, scope = call.node, call.scope
+        key = id(scope), node.op, node.written, tuple(call.inputs), len(node.outputs)
+        known = self._results.get(key)
+        if known is not None:
+            return known
+        named = len(self.taken)
+        result = operator(call)
+        made = [result] if isinstance(result, Fact) else result[: len(node.outputs)]
+        facts = [*map(self._one, made), *[UNKNOWN] * (len(node.outputs) - len(made))]
+        for fact in facts:
+            if fact.shape:
+                scope.extents.update([d for d in fact.shape if isinstance(d, Poly)])
+        if len(self.taken) == named and not call.bodies and UNKNOWN not in call.inputs:
+            self._results[key] = facts
+        return facts
+
+    def _one(self, fact: Fact) -> Fact:
+        """The first of facts that say the same."""
+        content = fact.content
+        return fact if content is None else self._facts.setdefault(content, fact)
 
     def _unknown(self, call: Call) -> None:
         """Outputs of which only the model's own annotations say something; bodies with inputs of any kind."""
