@@ -269,7 +269,7 @@ def _conversions(device: Device, mode: str) -> str:
 def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[str, Any]:
     match, scope = fusion.match, fusion.match.scope
     kind = kinds_of(scope)
-    members = sorted(match.members, key=lambda i: scope.positions[i])
+    members = sorted(match.members, key=scope.positions.__getitem__)
     launched = [i for i in members if kind[i] == "launch"]
     unsized: set[str] = set()
     moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)
@@ -293,7 +293,7 @@ def _folding(
 ) -> dict[str, Any]:
     """What a rule of level `constant` did: an operator stays, with other weights."""
     match, scope = folding.match, folding.match.scope
-    members = sorted(match.members, key=lambda i: scope.positions[i])
+    members = sorted(match.members, key=scope.positions.__getitem__)
     launched = [i for i in members if kinds_of(scope)[i] == "launch"]
     unsized: set[str] = set()
     moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)

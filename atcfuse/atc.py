@@ -281,7 +281,7 @@ class Estimate:
 
 
 def _in_order(scope: Scope, members: Iterable[int]) -> list[int]:
-    return sorted(members, key=lambda i: scope.positions[i])
+    return sorted(members, key=scope.positions.__getitem__)
 
 
 def _surviving(before: Scope, now: Scope, groups: Iterable[Group]) -> list[Group]:

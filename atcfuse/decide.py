@@ -52,6 +52,7 @@ class Pricer:
         self._costs: dict[_Key, FusionCost | Refusal] = {}
         self._of_match: dict[int, tuple[Match, FusionCost | Refusal]] = {}
         self._reasons: dict[int, tuple[Match, Refusal | None]] = {}
+        self._described: dict[int, tuple[FusionCost, dict[str, Any]]] = {}
 
     def refusal(self, fusion: Fusion) -> Refusal | None:
         """Why a fusion is not done, or None."""
@@ -87,10 +88,15 @@ class Pricer:
         return found
 
     def describe(self, fusion: Fusion, stages: bool = False) -> dict[str, Any]:
-        """A fusion's kernel and costs as report JSON, on demand with both sides' launches one by one."""
+        """A fusion's kernel and costs as report JSON, on demand with both sides' launches one by one.
+
+        What follows from the cost alone is the same for all fusions that are alike.
+        """
         cost = self.cost(fusion)
         name = self.kernels.name(fusion.spec, fusion.attributes, self._types(fusion))
-        found = {"kernel": name, **kernel_dict(cost.kernel, self._device), **cost_dict(cost)}
+        if id(cost) not in self._described:
+            self._described[id(cost)] = cost, {**kernel_dict(cost.kernel, self._device), **cost_dict(cost)}
+        found = {"kernel": name, **self._described[id(cost)][1]}
         found.update(self._saved_after_atc(fusion, cost))
         return {**found, "cost": cost.as_dict()} if stages else found
 
@@ -216,7 +222,7 @@ class Pricer:
 
 def _members(match: Match) -> list[Node]:
     scope = match.scope
-    return [scope.nodes[i] for i in sorted(match.members, key=lambda i: scope.positions[i])]
+    return [scope.nodes[i] for i in sorted(match.members, key=scope.positions.__getitem__)]
 
 
 def kept_by_user(match: Match, keep: KeepNodes) -> Refusal | None:

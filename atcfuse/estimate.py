@@ -217,12 +217,12 @@ def _fused(
     scope: Scope, kernels: Kernels, specs: Mapping[str, KernelSpec], sizes: Sizes
 ) -> dict[str, KernelWork | None]:
     """The kernels of the fused nodes by the values they make first."""
-    found = {}
+    found: dict[str, KernelWork | None] = {}
     for here in (scope, *_inner(scope)):
-        for node in here.nodes:
-            spec = find_kernel(specs.values(), node.op)
+        for op, nodes in here.by_op.items():
+            spec = find_kernel(specs.values(), op)
             if spec is not None:
-                found[node.outputs[0]] = kernels.of_node(here, node, spec, sizes)
+                found.update((node.outputs[0], kernels.of_node(here, node, spec, sizes)) for node in nodes)
     return found
 
 
@@ -238,7 +238,7 @@ class Launches:
         toolkit, generated = device.cube_efficiency, device.generated_cube
         self._unfused = toolkit.high, toolkit.low
         self._generated = toolkit.high * generated.high, toolkit.low * generated.low
-        self._plans: dict[Product, ProductPlan] = {}
+        self._plans: dict[_Key, ProductPlan] = {}
         self._times: dict[_Key, tuple[float, float]] = {}
 
     def cost(self, works: Sequence[OpWork], fused: Mapping[str, KernelWork | None]) -> ModelCost:
@@ -274,10 +274,10 @@ class Launches:
     def _plan(self, product: Product | None, chip: Platform) -> ProductPlan | None:
         if product is None:
             return None
-        nameless = replace(product, a="a", b="b")
-        if nameless not in self._plans:
-            self._plans[nameless] = plan_product(nameless, chip)
-        return self._plans[nameless]
+        sizes = product.batch, product.m, product.n, product.k, product.element_bytes
+        if sizes not in self._plans:
+            self._plans[sizes] = plan_product(product, chip)
+        return self._plans[sizes]
 
     def _time(
         self, work: OpWork, plan: ProductPlan | None, moved: Moved, kernel: KernelWork | None

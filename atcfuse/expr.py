@@ -55,8 +55,12 @@ class Expr:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        called = {id(n.func) for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
-        return frozenset(n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in called)
+        called = {id(n.func) for n in self._nodes if isinstance(n, ast.Call)}
+        return frozenset(n.id for n in self._nodes if isinstance(n, ast.Name) and id(n) not in called)
+
+    @cached_property
+    def _nodes(self) -> tuple[ast.AST, ...]:
+        return tuple(ast.walk(self.tree))
 
     @cached_property
     def argument_names(self) -> frozenset[str]:
@@ -65,7 +69,7 @@ class Expr:
 
     def calls(self) -> set[str]:
         """Names of the functions (and, capitalised, operators) that the expression calls."""
-        found = {n.func for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
+        found = {n.func for n in self._nodes if isinstance(n, ast.Call)}
         return {f.id for f in found if isinstance(f, ast.Name)}
 
 

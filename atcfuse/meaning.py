@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from atcfuse.elementwise import parse_expression
@@ -35,7 +36,7 @@ class Signature:
     outputs: tuple[str, ...]
     opset: int
 
-    @property
+    @cached_property
     def overload(self) -> str:
         """Ten letters a to p that name the signature."""
         text = repr((self.op, self.attributes, self.inputs, self.outputs, self.opset))

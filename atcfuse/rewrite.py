@@ -59,12 +59,12 @@ def prepare(match: Match, spec: KernelSpec, alike: Fusion | None = None) -> Fusi
     assert replace is not None  # drafts and rules of level constant are dealt with before
     call = replace.tree
     assert isinstance(call, ast.Call)  # the loader has checked it
-    names = {"inf": float("inf"), **match.env}
-    functions = functions_for(match.scope)
+    names = _Bound({"inf": float("inf"), **match.env})
 
     def value(tree: ast.expr) -> Any:
-        expr = Expr(replace.text, tree, replace.span)
-        return evaluate(expr, _Bound(names), functions)
+        if isinstance(tree, ast.Name):
+            return names[tree.id]
+        return evaluate(Expr(replace.text, tree, replace.span), names, functions_for(match.scope))
 
     inputs = [value(a) for a in call.args]
     while inputs and inputs[-1] is None:
@@ -82,7 +82,7 @@ def prepare(match: Match, spec: KernelSpec, alike: Fusion | None = None) -> Fusi
     if isinstance(types, Refusal):
         return types
     for requirement in spec.requires:
-        if not proved(evaluate(requirement.test, _Bound({**names, **attributes}), functions)):
+        if not proved(evaluate(requirement.test, _Bound({**names, **attributes}), functions_for(match.scope))):
             return Refusal("ATF323", requirement.reason, match.anchor.name)
     outputs = _output_names(match, spec)
     signature = signature_of(spec, attributes, types, outputs, match.scope.model.opset)
@@ -253,7 +253,7 @@ def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replac
 
 def _origin(match: Match) -> tuple[tuple[str, str], ...]:
     """Where a fused node comes from, kept on the node itself: a later run can report it without the original."""
-    nodes = sorted(match.members, key=lambda i: match.scope.positions[i])
+    nodes = sorted(match.members, key=match.scope.positions.__getitem__)
     return (
         (ORIGIN_RULE, match.rule.name),
         (ORIGIN_CHOICES, json.dumps(list(match.labels))),

@@ -297,7 +297,7 @@ def _shorter(
             shared, behind = other.match.members & match.members, other.match.members - match.members
             if not behind or all(len(own[member]) > 1 for member in behind):
                 continue
-            first = min(shared, key=lambda i: match.scope.positions[i])
+            first = min(shared, key=match.scope.positions.__getitem__)
             shorter = by_scope[key].shorter(match, first) if first != match.anchor.index else None
             ready = None if shorter is None or shorter.members & shared else _ready(shorter, tools, pricer)
             if isinstance(ready, Fusion):
@@ -341,12 +341,13 @@ def _missed(miss: NearMiss) -> Kept:
 
 
 def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
-    reason = f"{winner.match.rule.name} at {winner.match.anchor.name!r} takes some of the same nodes"
-    if pricer is not None:
+    rule, anchor = winner.match.rule.name, winner.match.anchor.name
+    if pricer is None:
+        reason = f"{rule} at {anchor!r} takes some of the same nodes"
+    else:
         mine, others = (pricer.cost(f).saved_us.high for f in (loser, winner))
         saved = f"up to {others:,.1f} µs, this one up to {mine:,.1f} µs"
-        anchor = winner.match.anchor.name
-        reason = f"{winner.match.rule.name} at {anchor!r} takes some of the same nodes and saves {saved}"
+        reason = f"{rule} at {anchor!r} takes some of the same nodes and saves {saved}"
     match, refusal = loser.match, Refusal("ATF320", reason)
     return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 

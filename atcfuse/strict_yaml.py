@@ -179,16 +179,20 @@ def _compose(text: str, shown: str, loader: type[Any]) -> list[yaml.Node]:
 def _guard_events(text: str, shown: str, loader: type[Any]) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=loader):
-        mark = event.start_mark
-        here = Span(shown, mark.line + 1, mark.column + 1) if mark else Span(shown)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise AtcfuseError(error("ATF204", "anchors and aliases are not allowed", here, "write the value out"))
+            raise _refused(event, shown, "ATF204", "anchors and aliases are not allowed", "write the value out")
         tag = getattr(event, "tag", None)
         if tag:
-            raise AtcfuseError(error("ATF204", f"the tag {tag} is not allowed", here, "remove the tag"))
+            raise _refused(event, shown, "ATF204", f"the tag {tag} is not allowed", "remove the tag")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise AtcfuseError(error("ATF217", f"nested more than {MAX_DEPTH} deep", here))
+            raise _refused(event, shown, "ATF217", f"nested more than {MAX_DEPTH} deep")
+
+
+def _refused(event: yaml.Event, shown: str, code: str, message: str, hint: str = "") -> AtcfuseError:
+    mark = event.start_mark
+    here = Span(shown, mark.line + 1, mark.column + 1) if mark else Span(shown)
+    return AtcfuseError(error(code, message, here, hint))
 
 
 def _syntax(problem: yaml.YAMLError, shown: str) -> AtcfuseError:

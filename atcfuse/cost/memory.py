@@ -8,14 +8,13 @@ real cache has sets and shares L2 with the rest of the chip.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from atcfuse.graph.work import OpWork
 from atcfuse.planner import KernelWork, ProductPlan
 
 
-@dataclass(frozen=True)
-class Moved:
+class Moved(NamedTuple):
     """Bytes of one launch: at global memory, and the part that reaches DDR."""
 
     gm_read: int
@@ -60,7 +59,7 @@ def moved_by(
     spilled: set[str] = set()
     moved = []
     for work, plan in zip(works, plans, strict=True):
-        again = _repeated(work, plan)
+        again = {} if plan is None else _repeated(work, plan)
         ddr_read = gm_read = late = 0
         for name, size in work.reads.items():
             gm_read += size
@@ -80,11 +79,11 @@ def moved_by(
     return moved
 
 
-def _repeated(work: OpWork, plan: ProductPlan | None) -> dict[str, tuple[int, int]]:
+def _repeated(work: OpWork, plan: ProductPlan) -> dict[str, tuple[int, int]]:
     """For the operands of a product that is cut: bytes read at global memory with repetitions, and what must stay in L2
     for those to come from there.
     """
-    if plan is None or work.product is None:
+    if work.product is None:
         return {}
     a, b, found = work.product.a, work.product.b, dict[str, tuple[int, int]]()
     if a in work.reads and a != b:

@@ -92,7 +92,7 @@ def _rebuild(scope: Scope, replacements: Sequence[Replacement], names: Names) ->
     made_at: dict[int, list[NewNode]] = {}
     removed: set[int] = set()
     for replacement in replacements:
-        last = max(replacement.members, key=lambda i: scope.positions[i])
+        last = max(replacement.members, key=scope.positions.__getitem__)
         made_at.setdefault(last, []).extend(replacement.made)
         removed |= replacement.members
         for index, nodes in replacement.rewrites.items():
@@ -130,8 +130,10 @@ def _add_tensors(scope: Scope, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def _reads(scope: Scope, node: Node) -> set[str]:
-    captured = {n for owner, body in scope.bodies if owner is node for n in body.free_names()}
-    return {n for n in node.inputs if n} | captured
+    read = {n for n in node.inputs if n}
+    if scope.bodies:
+        read |= {n for owner, body in scope.bodies if owner is node for n in body.free_names()}
+    return read
 
 
 def _dead(scope: Scope, removed: set[int], made: Sequence[NewNode]) -> set[int]:

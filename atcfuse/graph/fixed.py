@@ -112,7 +112,7 @@ def _steps(scope: Scope, name: str) -> tuple[list[NodeProto], list[TensorProto]]
             wanted += node.inputs
         if len(members) > MAX_STEPS:
             return None
-    ordered = sorted(members, key=lambda i: scope.positions[i])
+    ordered = sorted(members, key=scope.positions.__getitem__)
     nodes = []
     for index in ordered:
         proto = NodeProto()

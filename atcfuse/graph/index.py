@@ -6,7 +6,7 @@ The protobuf stays the only truth; the index holds no copies of tensors and is n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,7 @@ class Scope:
     `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to
     the nodes with those bodies. `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
     `extents` are the compound dims that values of the scope have, and which thus are at least 0 where the model runs;
-    `fixed` and `computed` are what `graph.fixed` remembers.
+    `fixed` and `computed` are what `graph.fixed` remembers, `functions` what `match.functions` does.
     """
 
     def __init__(self, model: Model, graph: onnx.GraphProto, parent: Scope | None, path: str, depth: int) -> None:
@@ -118,6 +118,7 @@ class Scope:
         self.extents: set[Dim] = set()
         self.fixed: frozenset[str] | None = None
         self.computed: dict[str, np.ndarray | None] = {}
+        self.functions: Mapping[str, Callable[..., Any]] | None = None
         self._index(depth)
         self.order = self._topological_order()
         self.positions = {index: position for position, index in enumerate(self.order)}

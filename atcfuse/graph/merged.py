@@ -18,7 +18,7 @@ def merged_work(
     what they rearrange is read as it lies before them. `vector_passes`, where given, is how many vector instructions an
     element of the last node's result goes through, in place of the sum over the nodes.
     """
-    ordered = [scope.nodes[i] for i in sorted(members, key=lambda i: scope.positions[i])]
+    ordered = [scope.nodes[i] for i in sorted(members, key=scope.positions.__getitem__)]
     launched = [(node, works[node.index]) for node in ordered if works[node.index].launches]
     source = _sources(ordered, works)
     made = {name for _, work in launched for name in work.writes}

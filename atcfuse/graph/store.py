@@ -269,7 +269,7 @@ def _check_names(path: Path, block: Block) -> None:
         texts += (node.name, node.op_type, node.domain, node.overload)
         texts += node.input
         texts += node.output
-        texts += [attribute.name for attribute in node.attribute]
+    texts += [attribute.name for attribute in block.attributes]
     _check_text(path, "a node, value or attribute", texts)
     _check_text(path, "a tensor", [tensor.name for tensor in block.tensors])
     if block.graph is not None:

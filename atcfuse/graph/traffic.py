@@ -139,7 +139,7 @@ def _kind(scope: Scope, node: Node, host_values: set[str]) -> Kind:
 
 def scope_bodies(scope: Scope, node: Node) -> list[Scope]:
     """The bodies of a control-flow node."""
-    return [body for owner, body in scope.bodies if owner is node] if scope.bodies else []
+    return [body for owner, body in scope.bodies if owner is node]
 
 
 def _is_small(fact: Fact) -> bool:
@@ -153,7 +153,7 @@ def measure(scope: Scope, sizes: Sizes, kinds_of: KindsOf = kinds) -> Traffic:
     found = kinds_of(scope)
     for index, kind in found.items():
         node = scope.nodes[index]
-        bodies = [measure(body, sizes, kinds_of) for body in scope_bodies(scope, node)]
+        bodies = [measure(body, sizes, kinds_of) for body in scope_bodies(scope, node)] if scope.bodies else []
         for body in _counted(node, bodies):
             _add(total, body)
         if kind == "host":
@@ -184,8 +184,11 @@ def node_bytes(scope: Scope, names: Iterable[str], sizes: Sizes, unsized: set[st
     """Bytes of the values, each named value once a mention."""
     total = 0
     for name in names:
-        if name:
-            total += value_bytes(scope, name, sizes, unsized)
+        size = sizes.bytes(scope, name) if name else 0
+        if size is None:
+            unsized.add(name)
+        else:
+            total += size
     return total
 
 
@@ -196,8 +199,4 @@ def element_bits(dtype: int) -> int:
 
 def value_bytes(scope: Scope, name: str, sizes: Sizes, unsized: set[str]) -> int:
     """Bytes of one value, 0 (and a note in `unsized`) where its type or rank is not known."""
-    size = sizes.bytes(scope, name)
-    if size is None:
-        unsized.add(name)
-        return 0
-    return size
+    return node_bytes(scope, (name,), sizes, unsized)

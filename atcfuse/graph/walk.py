@@ -20,13 +20,15 @@ _HOLDERS = frozenset(_GRAPHS + _TENSORS + _SPARSE)
 class Block:
     """One node list: `graph` is None for a function's own list; `depth` counts the bodies around it.
 
-    `tensors` are those of initializers and of node attributes, sparse ones as their values and indices.
+    `attributes` are those of all nodes, `tensors` those of initializers and attributes, sparse ones as their values and
+    indices.
     """
 
     owner: Owner
     nodes: Sequence[NodeProto]
     graph: GraphProto | None
     depth: int
+    attributes: list[AttributeProto] = field(default_factory=list)
     tensors: list[TensorProto] = field(default_factory=list)
     bodies: list[GraphProto] = field(default_factory=list)
 
@@ -60,9 +62,10 @@ def _block(owner: Owner, nodes: Sequence[NodeProto], graph: GraphProto | None, d
         for sparse in graph.sparse_initializer:
             block.tensors.extend(_parts(sparse))
     for node in nodes:
-        for attribute in node.attribute:
-            if attribute.type in _HOLDERS:
-                _open(attribute, block)
+        block.attributes.extend(node.attribute)
+    for attribute in block.attributes:
+        if attribute.type in _HOLDERS:
+            _open(attribute, block)
     return block
 
 

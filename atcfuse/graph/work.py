@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.traffic import BEYOND_COUNTING, Kind, KindsOf, Sizes, element_bits, kinds, scope_bodies, value_bytes
+from atcfuse.graph.traffic import BEYOND_COUNTING, Kind, KindsOf, Sizes, element_bits, kinds, scope_bodies
 
 VECTOR_PASSES: Mapping[str, int] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), 5),  # maximum, difference, exponential, sum, quotient
@@ -89,13 +89,17 @@ class OpWork:
         return sum(self.reads.values()) + sum(self.writes.values())
 
 
+NO_WORK = OpWork("", "", launches=0)
+"""That of all views and host nodes."""
+
+
 def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narrow: bool = False) -> OpWork:
     """The work of a node; `kind` is what `traffic.kinds` says of it. Values of unknown size count no bytes.
 
     `narrow` counts float32 and bfloat16 as the float16 that ATC makes of them by default (force_fp16).
     """
     if kind != "launch":
-        return OpWork(node.op, node.name, launches=0)
+        return NO_WORK
     reads: dict[str, int] = {}
     for name in filter(None, node.inputs):
         reads[name] = reads.get(name, 0) + _bytes(scope, name, sizes, narrow)
@@ -168,7 +172,7 @@ def transdata_work(value: str, size: int) -> OpWork:
 
 
 def _bytes(scope: Scope, name: str, sizes: Sizes, narrow: bool) -> int:
-    size = value_bytes(scope, name, sizes, set())
+    size = sizes.bytes(scope, name) or 0
     return size // 2 if narrow and scope.fact(name).dtype == _FLOAT32 else size
 
 

@@ -33,8 +33,13 @@ class Aligned:
 
 
 def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
-    """The function table for expressions about values of a scope."""
+    """The function table for expressions about values of a scope, made once."""
+    if scope.functions is None:
+        scope.functions = _functions(scope)
+    return scope.functions
 
+
+def _functions(scope: Scope) -> Mapping[str, Callable[..., Any]]:
     def number(value: Any) -> float:
         found = scalar(scope, _value(value))
         if found is None:

@@ -122,7 +122,8 @@ def _saved(fusions: Sequence[Entry]) -> list[str]:
 
 def _slower(fusions: Sequence[Entry]) -> bool:
     """Whether together they save no time at either end of the estimate, but cost some."""
-    return size(time_total(f.get(f"time_us_saved{_suffix(fusions)}") for f in fusions), -1) < 0
+    by = _suffix(fusions)
+    return size(time_total(f.get(f"time_us_saved{by}") for f in fusions), -1) < 0
 
 
 def _saved_each(fusions: Sequence[Entry], by: str) -> list[str]:
