@@ -47,7 +47,7 @@ class Product:
 def find(scope: Scope, node: Node) -> Product | None:
     """The batched product that a node is, if it is one of attention."""
     equation = node.attributes.get("equation") if node.op == "Einsum" else None
-    if len(node.inputs) != 2 or not isinstance(equation, str):
+    if not isinstance(equation, str) or len(node.inputs) != 2:
         return None
     terms, arrow, result = equation.replace(" ", "").partition("->")
     parts = terms.split(",")

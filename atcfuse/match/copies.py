@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import NoneType
+from typing import Any, TypeAlias
 
 from atcfuse.dims import Poly
 from atcfuse.graph.index import Scope
@@ -28,6 +29,12 @@ MARGIN = 3
 MODEL = 1
 """The layer whose matches are copied: what a pattern reaches from here is alike in all that get copies."""
 
+_PLAIN = (bool, int, float, Poly, NoneType)
+"""What is the same in every layer."""
+
+_Moving: TypeAlias = list[tuple[str, Any]]
+"""Names and what is bound to them."""
+
 
 class Copies:
     """Which nodes of a scope need no search, and the matches that they get instead.
@@ -39,6 +46,7 @@ class Copies:
         self._scope = scope
         self._of: dict[int, tuple[Layers, int, int]] = {}
         self._behind: dict[int, list[int]] = {}
+        self._moving: dict[int, tuple[Match, _Moving | None]] = {}
         self.unsearched: set[int] = set()
         told = _Told(scope)
         for layers in stretches:
@@ -74,7 +82,10 @@ class Copies:
     def copy(self, match: Match, index: int) -> Match | None:
         """A match as it is at a node in a middle layer; None where it holds something that cannot be carried over."""
         layers, _, by = self._of[index]
-        if any(not 0 <= layers.layer(i) <= MODEL + MARGIN - 1 for i in match.members):
+        if id(match) not in self._moving:
+            self._moving[id(match)] = match, _moving(layers, match)
+        moving = self._moving[id(match)][1]
+        if moving is None:
             return None
         scope = self._scope
         try:
@@ -84,7 +95,7 @@ class Copies:
                 scope.nodes[index],
                 frozenset([layers.node(i, by) for i in match.members]),
                 tuple([layers.value(v, by) for v in match.outputs]),
-                {name: _carried(layers, by, bound, name) for name, bound in match.env.items()},
+                {**match.env, **{name: _carried(layers, by, bound, name) for name, bound in moving}},
                 match.labels,
                 _shapes(layers, by, match.shapes),
             )
@@ -125,6 +136,13 @@ class _Told:
         return any(not layers.is_shared(v) and layers.distance(value, v) >= layers.period for v in below)
 
 
+def _moving(layers: Layers, match: Match) -> _Moving | None:
+    """What is bound to another thing in every copy of a match; None for a match that reaches too far to be copied."""
+    if any(not 0 <= layers.layer(i) <= MODEL + MARGIN - 1 for i in match.members):
+        return None
+    return [(name, bound) for name, bound in match.env.items() if not isinstance(bound, _PLAIN)]
+
+
 def _shapes(layers: Layers, by: int, shapes: Shapes) -> Shapes:
     return {
         layers.node(i, by): tuple(e if isinstance(e, int) else (layers.value(e[0], by), e[1]) for e in extents)
@@ -136,7 +154,7 @@ def _carried(layers: Layers, by: int, bound: Any, name: str = "") -> Any:
     """What a name is bound to, so many layers behind. Raises NotAlike for what might be a value and does not say so."""
     if isinstance(bound, Value):
         return Value(layers.value(bound, by))
-    if bound is None or isinstance(bound, (bool, int, float, Poly)):
+    if isinstance(bound, _PLAIN):
         return bound
     if isinstance(bound, str):
         if name.startswith("chosen ") or not layers.scope.defines(bound):
