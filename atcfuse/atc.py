@@ -179,6 +179,40 @@ class _Now:
     fused: set[int] = field(default_factory=set)
 
 
+_CASTS = ("Cast", "CastLike")
+TAKEN_AWAY = {
+    "Cast": "CastRemovePass",
+    "CastLike": "CastRemovePass",
+    "Transpose": "UnchangedTransposeRemovePass",
+    "Dropout": "DropOutPass",
+}
+"""Operators that the graph engine takes away where they do nothing, on any chip, and its passes: no fusion switch has
+them. Sums with 0 and products with 1 go in AutoFuse alone, which is off unless AUTOFUSE_FLAGS asks for it.
+"""
+
+
+def taken_away(scope: Scope, kinds: Mapping[int, Kind]) -> frozenset[int]:
+    """The launches of a scope that the graph engine takes away because they do nothing.
+
+    Of casts there and back it takes both, and only where one operator reads each of the values on the way.
+    """
+    found: set[int] = set()
+    for index in {scope.producers[name].index for name in scope.alias if name in scope.producers}:
+        node = scope.nodes[index]
+        if node.op not in TAKEN_AWAY or kinds[index] != "launch":
+            continue
+        before = scope.producers.get(node.input(0))
+        if node.op not in _CASTS or scope.fact(node.input(0)).dtype == scope.fact(node.outputs[0]).dtype:
+            found.add(index)
+        elif before is not None and before.op in _CASTS and all(_read_once(scope, n.input(0)) for n in (before, node)):
+            found |= {i for i in (before.index, index) if kinds[i] == "launch"}
+    return frozenset(found)
+
+
+def _read_once(scope: Scope, value: str) -> bool:
+    return len(scope.readers(value)) == 1 and not scope.is_output(value)
+
+
 class Estimate:
     """ATC's passes over the graphs of one run. A scope is looked at while it is as it was indexed."""
 
@@ -187,6 +221,7 @@ class Estimate:
         self._groups: dict[int, tuple[Scope, list[Group]]] = {}
         self._latest: dict[str, _Now] = {}
         self._works: dict[int, dict[int, OpWork]] = {}
+        self._lone: dict[int, dict[int, OpWork]] = {}
         self._merges: dict[tuple[int, int], tuple[Group, OpWork]] = {}
         self._regions: dict[tuple[int, frozenset[int]], tuple[list[OpWork], list[OpWork]]] = {}
 
@@ -237,9 +272,19 @@ class Estimate:
         _run_passes(run, self.passes.running)
         return run.displaced()
 
+    def _single(self, scope: Scope) -> Mapping[int, OpWork]:
+        """The work of every node by itself, none for those that ATC takes away."""
+        key = id(scope)
+        if key not in self._lone:
+            works = dict(self._nodes(scope))
+            for i in taken_away(scope, self._kinds_of(scope)):
+                works[i] = OpWork(works[i].op, works[i].name, launches=0)
+            self._lone[key] = works
+        return self._lone[key]
+
     def _launches(self, scope: Scope, members: Iterable[int], groups: Iterable[Group]) -> list[OpWork]:
         """The launches that some nodes are in execution order, those of each group together."""
-        single = self._nodes(scope)
+        single = self._single(scope)
         owners = {i: group for group in groups for i in group.members}
         merged = {id(group): self._merged(scope, group) for group in owners.values()}
         works = [merged[id(owners[i])] if i in owners else single[i] for i in _in_order(scope, members)]
@@ -256,7 +301,7 @@ class Estimate:
         """The work of every node of a scope that was looked at; that of its launch where ATC fused it into one."""
         key = id(scope)
         if key not in self._works:
-            together = dict(self._nodes(scope))
+            together = dict(self._single(scope))
             for group in self._groups[key][1]:
                 together.update(dict.fromkeys(group.members, self._merged(scope, group)))
             self._works[key] = together

@@ -110,6 +110,8 @@ class Pricer:
 
     def describe_folding(self, match: Match, model: Model, name: str) -> dict[str, Any]:
         """The costs of a folding as report JSON, where the node that it left is still there."""
+        if match.rule.removes:
+            return self._describe_removal(match)
         after = next(((s, n) for s in model.scopes() for n in s.nodes if n.name == name), None)
         if after is None or match.outputs[0] not in after[1].outputs:
             return {}
@@ -119,8 +121,23 @@ class Pricer:
         made = [node, *(m for m in makers if m.name in names)]
         left = unfused_cost([self.works(scope)[n.index] for n in made], self._device)
         before = unfused_cost(self._unfused(match.scope, match), self._device, match.outputs)
-        ends = sorted((before.time_us.low - left.time_us.low, before.time_us.high - left.time_us.high))
-        return sides_dict(before, left, Range(*ends), before.tensor_bytes - left.tensor_bytes)
+        return sides_dict(before, left, _less(before, left), before.tensor_bytes - left.tensor_bytes)
+
+    def _describe_removal(self, match: Match) -> dict[str, Any]:
+        """What taking launches away saves, which ATC's own passes may do too, as report JSON."""
+        before, none = unfused_cost(self._unfused(match.scope, match), self._device), unfused_cost([], self._device)
+        found = sides_dict(before, none, _less(before, none), before.tensor_bytes)
+        region = None if self.estimate is None else self.estimate.region(match.scope, match.members)
+        if region is None:
+            return found
+        launches, behind = region
+        before, after = (unfused_cost(works, self._device, match.outputs) for works in (launches, behind))
+        return {
+            **found,
+            "launches_saved_after_atc": len(launches) - len(behind),
+            "ddr_bytes_saved_after_atc": before.tensor_bytes - after.tensor_bytes,
+            "time_us_saved_after_atc": as_list(_less(before, after)),
+        }
 
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
         match = fusion.match
@@ -214,6 +231,12 @@ class Pricer:
         }
 
 
+def _less(before: Side, after: Side) -> Range:
+    """What one side takes less than the other."""
+    ends = (before.time_us.low - after.time_us.low, before.time_us.high - after.time_us.high)
+    return Range(min(ends), max(ends))
+
+
 def _members(match: Match) -> list[Node]:
     scope = match.scope
     return [scope.nodes[i] for i in sorted(match.members, key=lambda i: scope.positions[i])]
@@ -283,7 +306,9 @@ def sides_dict(before: Side, after: Side, saved: Range, ddr_bytes_saved: int) ->
 
 def _stages(side: Side) -> dict[str, list[float]]:
     """How long each unit of the busiest core works in the fused kernel itself, which is the last of its stages."""
-    fast, slow = side.fast[-1], side.slow[-1]
     units = ("load", "cube", "vector", "store", "wait")
+    if not side.fast:  # nothing is left to run
+        return {unit: [0.0, 0.0] for unit in units}
+    fast, slow = side.fast[-1], side.slow[-1]
     ends = {unit: (getattr(fast, f"{unit}_us"), getattr(slow, f"{unit}_us")) for unit in units}
     return {unit: sorted(round(end, 3) for end in pair) for unit, pair in ends.items()}

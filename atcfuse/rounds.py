@@ -45,7 +45,8 @@ def folded(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, lookup: 
     `finders` are those of the model's scopes as they are now.
     """
     ops = {node.op for scope in model.scopes() for node in scope.nodes}
-    rules = [r for r in tools.book.rules if r.rebuilt is not None and _may_begin(r, model.opset, ops, lookup.heads)]
+    changing = [r for r in tools.book.rules if r.rebuilt is not None and not r.removes]
+    rules = [r for r in changing if _may_begin(r, model.opset, ops, lookup.heads)]
     for _ in range(MAX_ROUNDS if rules else 0):
         chosen: list[Folding] = []
         kept: list[Kept] = []
