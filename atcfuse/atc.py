@@ -247,6 +247,24 @@ class Estimate:
         """
         now = self._latest[scope.path]
         assert now.finder.scope is scope  # fusions are carried out in the newest state of a graph
+        launches, left, _ = self._taken(now, members)
+        self._regions[id(scope), members] = launches, left
+
+    def would_leave(
+        self, scope: Scope, members: frozenset[int]
+    ) -> tuple[list[OpWork], list[OpWork], frozenset[int]] | None:
+        """The region of a fusion as `region` has it, were it carried out now, and the nodes of what it leaves.
+
+        None where ATC has no operator with one of its nodes, so that it makes what is exported.
+        """
+        now = self._latest.get(scope.path)
+        if now is None or now.finder.scope is not scope or now.owner.keys().isdisjoint(members):
+            return None
+        return self._taken(_Now(now.finder, dict(now.owner), set(now.fused)), members)
+
+    def _taken(self, now: _Now, members: frozenset[int]) -> tuple[list[OpWork], list[OpWork], frozenset[int]]:
+        """Takes nodes of a graph: ATC's launches of the region, those of what is left of it, and its nodes."""
+        scope = now.finder.scope
         gone = _distinct(group for i in sorted(members) if (group := now.owner.get(i)) is not None)
         left = {i for group in gone for i in group.members} - members
         now.fused |= members
@@ -258,8 +276,8 @@ class Estimate:
         changed = members.union(*(group.members for group in gone))
         fresh = _distinct(group for i in sorted(changed - members) if (group := now.owner.get(i)) is not None)
         changed = changed.union(*(group.members for group in fresh))
-        launches = self._launches(scope, changed, gone)
-        self._regions[id(scope), members] = launches, self._launches(scope, changed - members, fresh)
+        behind = frozenset(changed - members)
+        return self._launches(scope, changed, gone), self._launches(scope, behind, fresh), behind
 
     def _anew(self, now: _Now, left: Set[int]) -> list[Group]:
         """Runs the passes again where operators were broken up; the others that what is made anew took in.

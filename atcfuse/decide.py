@@ -5,7 +5,7 @@ Layers that are alike cost once: kernel, shapes and the unfused region are compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +72,28 @@ class Pricer:
             return found
         forced = fusion.match.rule.name in self._options.forced
         return decide(found, self._device, replace(self._policy, forced=forced))
+
+    def behind_atc(self, fusion: Fusion, others: Set[int]) -> Refusal | None:
+        """Why ATC alone is better off with the nodes of a fusion that pays as exported; None where that is not so.
+
+        `others` are nodes that other fusions take: where these need what this one leaves, it is no comparison. What is
+        nearer than the time of a launch cannot be told apart.
+        """
+        match = fusion.match
+        if self.estimate is None or match.rule.name in self._options.forced:
+            return None
+        region = self.estimate.would_leave(match.scope, match.members)
+        if region is None or not region[2].isdisjoint(others):
+            return None
+        launches, left, _ = region
+        if len(launches) - len(left) > 1:  # it saves a launch
+            return None
+        low, high = self._against(match, self.cost(fusion), launches, left)["time_us_saved_after_atc"]
+        if high > -self._device.launch_us.low:
+            return None
+        made = f"ATC makes {len(launches)} launches of these nodes by itself"
+        reason = f"{made}, which are estimated to take {-high:,.1f} to {-low:,.1f} µs less than with {fusion.op}"
+        return Refusal("ATF339", reason, match.anchor.name, len(match.members) + DEPTH)
 
     def gain(self, fusion: Fusion) -> float:
         """The weight of a fusion in the selection: the most it may save in µs, launches where that is the same."""
@@ -189,7 +211,11 @@ class Pricer:
         region = None if self.estimate is None else self.estimate.region(match.scope, match.members)
         if region is None:
             return {}
-        launches, left = region
+        return self._against(match, cost, *region)
+
+    def _against(
+        self, match: Match, cost: FusionCost, launches: Sequence[OpWork], left: Sequence[OpWork]
+    ) -> dict[str, Any]:
         outside = [*match.outputs, *(name for work in left for name in work.reads)]
         key = (id(cost.kernel), len(left), _pattern([*launches, *left], outside))
         if key not in self._after_atc:
