@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx.parser
 from onnx import ModelProto, ValueInfoProto, helper
 
 from atcfuse.graph.dialect import FUSED_DOMAIN, FUSED_VERSION, OVERLOAD_IR
 from atcfuse.graph.index import Model
+from atcfuse.graph.text import parse_function
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def one_node_model(
     opset: int,
 ) -> ModelProto:
     """A portable model of one fused node; `inputs` are None where the node has none, `function` is its meaning."""
-    body = onnx.parser.parse_function(function)
+    body = parse_function(function)
     names = ["" if tensor is None else tensor.name for tensor in inputs]
     while names and not names[-1]:
         names.pop()
