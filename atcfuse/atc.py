@@ -15,7 +15,7 @@ from atcfuse.device import Device
 from atcfuse.graph.index import Scope
 from atcfuse.graph.merged import merged_work
 from atcfuse.graph.traffic import Kind, KindsOf
-from atcfuse.graph.work import NodeWorks, OpWork
+from atcfuse.graph.work import NO_WORK, NodeWorks, OpWork
 from atcfuse.match.find import RuleFinder
 from atcfuse.rule.model import AtcPass, Rule, RuleBook
 from atcfuse.switches import Switches
@@ -294,10 +294,8 @@ class Estimate:
         """The work of every node by itself, none for those that ATC takes away."""
         key = id(scope)
         if key not in self._lone:
-            works = dict(self._nodes(scope))
-            for i in taken_away(scope, self._kinds_of(scope)):
-                works[i] = OpWork(works[i].op, works[i].name, launches=0)
-            self._lone[key] = works
+            away = taken_away(scope, self._kinds_of(scope))
+            self._lone[key] = {**self._nodes(scope), **dict.fromkeys(away, NO_WORK)}
         return self._lone[key]
 
     def _launches(self, scope: Scope, members: Iterable[int], groups: Iterable[Group]) -> list[OpWork]:

@@ -90,7 +90,7 @@ class OpWork:
 
 
 NO_WORK = OpWork("", "", launches=0)
-"""That of all views and host nodes."""
+"""That of all nodes that are no launches."""
 
 
 def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narrow: bool = False) -> OpWork:
