@@ -223,7 +223,7 @@ def _gather(scope: Scope, node: Node, view: View, output: str) -> View | None:
 
 
 def _gather_nd(scope: Scope, node: Node, view: View, output: str) -> View | None:
-    """One index into the first axis, as torch's exporter writes `x[..., [i], :]`; [[i]] keeps the axis, [i] drops it."""
+    """One index into the first axis, of which torch makes `x[..., [i], :]`: [[i]] keeps the axis, [i] drops it."""
     index = scope.fact(node.input(1))
     if node.attributes.get("batch_dims", 0) != 0 or index.shape not in ((1, 1), (1,)) or not view.axes:
         return None

@@ -125,9 +125,10 @@ SHARED = {
     "the values are an output": ("float[B,3,S,8] v", ""),
     "the body of an If reads the keys": (
         "float[B,3,S,8] z",
-        "m = ReduceMax<keepdims = 0>(x)\n c = Cast<to = 9>(m)\n"
-        " z = If(c) <then_branch = g1 () => (float[B,3,S,8] z1) { z1 = Neg(k) },"
-        " else_branch = g2 () => (float[B,3,S,8] z2) { z2 = Abs(k) }>",
+        """m = ReduceMax<keepdims = 0>(x)
+    c = Cast<to = 9>(m)
+    z = If(c) <then_branch = g1 () => (float[B,3,S,8] z1) { z1 = Neg(k) },
+               else_branch = g2 () => (float[B,3,S,8] z2) { z2 = Abs(k) }>""",
     ),
 }
 
