@@ -188,41 +188,53 @@ def _float32(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
-def reconnected(chosen: Sequence[Fusion]) -> list[Fusion]:
-    """The fusions of one round, reading what the others leave.
+class _NotLeft(Exception):
+    """A value is made within another fusion, which gives none that equals it."""
+
+    def __init__(self, maker: Fusion) -> None:
+        super().__init__()
+        self.maker = maker
+
+
+def reconnected(chosen: Sequence[Fusion]) -> tuple[list[Fusion], list[tuple[Fusion, Fusion]]]:
+    """The fusions of one round, reading what the others leave; those that could not, each with the one in its way.
 
     A match reads the value behind no-ops; where another fusion takes that in and makes the value in front of them, that
-    one is read instead. What could not be read any more is left out.
+    one is read instead.
     """
     owners = {(id(f.match.scope), member): f for f in chosen for member in f.match.members}
 
     def left(fusion: Fusion, value: Any) -> Any:
         if isinstance(value, Built):
-            return dataclasses.replace(value, inputs=tuple(left(fusion, item) for item in value.inputs))
+            return dataclasses.replace(value, inputs=tuple([left(fusion, item) for item in value.inputs]))
         scope = fusion.match.scope
         maker = scope.producers.get(value) if isinstance(value, Value) else None
         owner = None if maker is None else owners.get((id(scope), maker.index))
         if owner is None or owner is fusion or value in owner.match.outputs:
             return value
         root = scope.source(value)
-        return Value(next(o for o in owner.match.outputs if scope.source(o) == root))
+        made = [o for o in owner.match.outputs if scope.source(o) == root]
+        if not made:
+            raise _NotLeft(owner)
+        return Value(made[0])
 
-    found = []
+    found, lost = list[Fusion](), list[tuple[Fusion, Fusion]]()
     for fusion in chosen:
         try:
-            inputs = tuple(left(fusion, value) for value in fusion.inputs)
+            inputs = tuple([left(fusion, value) for value in fusion.inputs])
             shapes = {
-                index: tuple((left(fusion, Value(e[0])), *e[1:]) if isinstance(e, tuple) else e for e in extents)
+                index: tuple([(left(fusion, Value(e[0])), *e[1:]) if isinstance(e, tuple) else e for e in extents])
                 for index, extents in fusion.match.shapes.items()
             }
-        except StopIteration:
+        except _NotLeft as e:
+            lost.append((fusion, e.maker))
             continue
         if inputs == fusion.inputs and shapes == fusion.match.shapes:
             found.append(fusion)
         else:
             match = dataclasses.replace(fusion.match, shapes=shapes)
             found.append(dataclasses.replace(fusion, inputs=inputs, match=match))
-    return found
+    return found, lost
 
 
 def plan(fusion: Fusion, names: Names, shared: dict[Built, str]) -> tuple[Replacement, str]:

@@ -212,7 +212,10 @@ def ungrouped(findings: Findings) -> list[Kept]:
 
 def carry_out(model: Model, chosen: Sequence[Fusion], findings: Findings) -> bool:
     """Applies the chosen fusions; False where there are none."""
-    chosen = with_shared_operands(reconnected(chosen))
+    readable, lost = reconnected(chosen)
+    findings.kept += [_unread(loser, maker) for loser, maker in lost]
+    findings.waiting = findings.waiting or bool(lost)
+    chosen = with_shared_operands(readable)
     if not chosen:
         return False
     if findings.pricer is not None and findings.pricer.estimate is not None:
@@ -344,6 +347,13 @@ def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
         anchor = winner.match.anchor.name
         reason = f"{winner.match.rule.name} at {anchor!r} takes some of the same nodes and saves {saved}"
     match, refusal = loser.match, Refusal("ATF320", reason)
+    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
+
+
+def _unread(loser: Fusion, maker: Fusion) -> Kept:
+    match = loser.match
+    reason = f"{maker.match.rule.name} at {maker.match.anchor.name!r} takes in a value that it reads"
+    refusal = Refusal("ATF320", reason, match.anchor.name)
     return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 
 

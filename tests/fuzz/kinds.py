@@ -31,12 +31,16 @@ from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.diagnostics import AtcfuseError, Span
 from atcfuse.dims import symbol
 from atcfuse.expr import evaluate, parse
+from atcfuse.graph.dialect import normalise
+from atcfuse.graph.feeds import read_interface
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.match.functions import functions_for
 from atcfuse.options import Options
 from atcfuse.report import read_report, validate
 from atcfuse.resources import data_folder
+from atcfuse.verify.plan import collect
+from atcfuse.verify.session import Session
 
 SAMPLES = sorted((ROOT / "sample_models").glob("*.onnx"))
 SMALL = ROOT / "sample_models" / "bert_ts11_fp32_dynamic.onnx"
@@ -158,14 +162,36 @@ def _generated(rng: random.Random) -> tuple[onnx.ModelProto, Any]:
 def mutants(task: Task) -> str:
     """A block that a rule fuses, in a random spelling, with up to three planted faults."""
     model, feeds = _generated(task.rng)
-    for _ in range(task.rng.choice([0, 1, 2, 3])):
+    return _optimized(task, _faulty(task, model, feeds[0], task.rng.choice([0, 1, 2, 3])), feeds)
+
+
+def sample_mutants(task: Task) -> str:
+    """A sample model with one to three planted faults, in its constants too."""
+    model = normalise(onnx.load(task.rng.choice(SAMPLES)))
+    if task.rng.random() < 0.6:
+        _lift_constants(model)
+    session, interface = Session(model, task.folder), read_interface(model)
+    feeds = [f.values for f in collect(model, interface, lambda values: session.run(values, interface), 0).feeds]
+    return _optimized(task, _faulty(task, model, feeds[0], task.rng.choice([1, 1, 2, 3])), feeds)
+
+
+def _faulty(task: Task, model: onnx.ModelProto, feed: Any, faults: int) -> onnx.ModelProto:
+    for _ in range(faults):
         task.phase("onnxruntime on the original")
         try:
-            made = mutant(model, feeds[0], task.rng)
+            made = mutant(model, feed, task.rng)
         except Exception:  # onnxruntime refuses a faulty model with exceptions of no common base
             break
         model = made.model if made is not None else model
-    return _optimized(task, model, feeds)
+    return model
+
+
+def _lift_constants(model: onnx.ModelProto) -> None:
+    """Constant nodes become initializers, which faults are planted in."""
+    for node in [n for n in model.graph.node if n.op_type == "Constant" and n.attribute[0].name == "value"]:
+        model.graph.initializer.append(node.attribute[0].t)
+        model.graph.initializer[-1].name = node.output[0]
+        model.graph.node.remove(node)
 
 
 def element_wise(task: Task) -> str:
@@ -356,6 +382,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "fields of small graphs": (damaged_graphs, 4),
     "networks": (networks, 6),
     "mutants": (mutants, 4),
+    "mutants of sample models": (sample_mutants, 6),
     "element-wise graphs": (element_wise, 2),
     "shape arithmetic": (shape_arithmetic, 2),
     "rules": (rules, 3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from atcfuse.graph.inline import inline_fused
 from atcfuse.graph.text import parse_graph
 from atcfuse.options import Options
 from atcfuse.report import validate
+from atcfuse.verify.core import verify
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -309,3 +311,31 @@ def test_what_fused_nodes_tell_of_shapes_lets_others_fuse_in_the_same_run() -> N
     assert [n.op_type for n in once.graph.node].count("FusedLinear") == 2
     again = atcfuse.optimize(once, Options(**CHIP)).model
     assert list(again.graph.node) == list(once.graph.node)
+
+
+def _without_attention(model: onnx.ModelProto) -> int:
+    """Merges of heads read the split values instead of what attention made of them; how many."""
+    makers = {o: n for n in model.graph.node for o in n.output}
+
+    def below(node: onnx.NodeProto | None, op: str, position: int) -> onnx.NodeProto | None:
+        maker = makers.get(node.input[position]) if node is not None else None
+        return maker if maker is not None and maker.op_type == op else None
+
+    changed = 0
+    for node in [n for n in model.graph.node if n.op_type == "Reshape"]:
+        values = below(below(below(node, "Transpose", 0), "MatMul", 0), "Transpose", 1)
+        if values is not None:
+            node.input[0] = values.input[0]
+            changed += 1
+    return changed
+
+
+@pytest.mark.parametrize("name", ["bert_ts11_fp32_dynamic", "gpt2_ts14_fp32_dynamic", "vit_ts14_fp16_dynamic"])
+def test_a_fusion_whose_operand_another_one_takes_in_waits_or_is_told(name: str, tmp_path: Path) -> None:
+    model = onnx.load(SAMPLES / f"{name}.onnx")
+    assert _without_attention(model) == 2
+    original = deepcopy(model)
+    result = atcfuse.optimize(model, Options(**CHIP, forced=frozenset({"all"})))
+    assert verify(original, result.model, base_dir_original=tmp_path, base_dir_optimized=tmp_path).ok
+    left = {n.name for n in result.model.graph.node if n.op_type == "Softmax"}
+    assert left <= {entry["anchor"] for entry in result.report["kept"]}
