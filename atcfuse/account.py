@@ -291,7 +291,7 @@ def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[
 def _folding(
     folding: Folding, name: str, model: Model, sizes: Sizes, kinds_of: KindsOf, pricer: Pricer | None
 ) -> dict[str, Any]:
-    """What a rule of level `constant` did: an operator stays, with other weights."""
+    """What a rule of level `constant` did: an operator stays, with other weights, or none that is launched."""
     match, scope = folding.match, folding.match.scope
     members = sorted(match.members, key=lambda i: scope.positions[i])
     launched = [i for i in members if kinds_of(scope)[i] == "launch"]
@@ -299,7 +299,9 @@ def _folding(
     moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)
     rebuilt = match.rule.rebuilt
     read = [str(match.env[n]) for n in (rebuilt.names if rebuilt else ()) if match.env.get(n) is not None]
-    left = node_bytes(scope, [*read, *match.outputs], sizes, unsized) + sum(t.nbytes for t in folding.tensors.values())
+    still = [] if match.rule.removes else [*read, *match.outputs]
+    left = node_bytes(scope, still, sizes, unsized) + sum(t.nbytes for t in folding.tensors.values())
+    made = 0 if match.rule.removes else len(rebuilt.nodes) if rebuilt else 1
     return {
         "name": name,
         "rule": match.rule.name,
@@ -307,7 +309,7 @@ def _folding(
         "nodes": [scope.nodes[i].name for i in members],
         "choices": dict(label.split("=", 1) for label in match.labels),
         "attributes": {},
-        "launches_saved": len(launched) - (len(rebuilt.nodes) if rebuilt else 1),
+        "launches_saved": len(launched) - made,
         "ddr_bytes_saved": moved - left,
         "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
         "diagnostics": [],

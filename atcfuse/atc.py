@@ -179,6 +179,40 @@ class _Now:
     fused: set[int] = field(default_factory=set)
 
 
+_CASTS = ("Cast", "CastLike")
+TAKEN_AWAY = {
+    "Cast": "CastRemovePass",
+    "CastLike": "CastRemovePass",
+    "Transpose": "UnchangedTransposeRemovePass",
+    "Dropout": "DropOutPass",
+}
+"""Operators that the graph engine takes away where they do nothing, on any chip, and its passes: no fusion switch has
+them. Sums with 0 and products with 1 go in AutoFuse alone, which is off unless AUTOFUSE_FLAGS asks for it.
+"""
+
+
+def taken_away(scope: Scope, kinds: Mapping[int, Kind]) -> frozenset[int]:
+    """The launches of a scope that the graph engine takes away because they do nothing.
+
+    Of casts there and back it takes both, and only where one operator reads each of the values on the way.
+    """
+    found: set[int] = set()
+    for index in {scope.producers[name].index for name in scope.alias if name in scope.producers}:
+        node = scope.nodes[index]
+        if node.op not in TAKEN_AWAY or kinds[index] != "launch":
+            continue
+        before = scope.producers.get(node.input(0))
+        if node.op not in _CASTS or scope.fact(node.input(0)).dtype == scope.fact(node.outputs[0]).dtype:
+            found.add(index)
+        elif before is not None and before.op in _CASTS and all(_read_once(scope, n.input(0)) for n in (before, node)):
+            found |= {i for i in (before.index, index) if kinds[i] == "launch"}
+    return frozenset(found)
+
+
+def _read_once(scope: Scope, value: str) -> bool:
+    return len(scope.readers(value)) == 1 and not scope.is_output(value)
+
+
 class Estimate:
     """ATC's passes over the graphs of one run. A scope is looked at while it is as it was indexed."""
 
@@ -187,6 +221,7 @@ class Estimate:
         self._groups: dict[int, tuple[Scope, list[Group]]] = {}
         self._latest: dict[str, _Now] = {}
         self._works: dict[int, dict[int, OpWork]] = {}
+        self._lone: dict[int, dict[int, OpWork]] = {}
         self._merges: dict[tuple[int, int], tuple[Group, OpWork]] = {}
         self._regions: dict[tuple[int, frozenset[int]], tuple[list[OpWork], list[OpWork]]] = {}
 
@@ -212,6 +247,24 @@ class Estimate:
         """
         now = self._latest[scope.path]
         assert now.finder.scope is scope  # fusions are carried out in the newest state of a graph
+        launches, left, _ = self._taken(now, members)
+        self._regions[id(scope), members] = launches, left
+
+    def would_leave(
+        self, scope: Scope, members: frozenset[int]
+    ) -> tuple[list[OpWork], list[OpWork], frozenset[int]] | None:
+        """The region of a fusion as `region` has it, were it carried out now, and the nodes of what it leaves.
+
+        None where ATC has no operator with one of its nodes, so that it makes what is exported.
+        """
+        now = self._latest.get(scope.path)
+        if now is None or now.finder.scope is not scope or now.owner.keys().isdisjoint(members):
+            return None
+        return self._taken(_Now(now.finder, dict(now.owner), set(now.fused)), members)
+
+    def _taken(self, now: _Now, members: frozenset[int]) -> tuple[list[OpWork], list[OpWork], frozenset[int]]:
+        """Takes nodes of a graph: ATC's launches of the region, those of what is left of it, and its nodes."""
+        scope = now.finder.scope
         gone = _distinct(group for i in sorted(members) if (group := now.owner.get(i)) is not None)
         left = {i for group in gone for i in group.members} - members
         now.fused |= members
@@ -223,8 +276,8 @@ class Estimate:
         changed = members.union(*(group.members for group in gone))
         fresh = _distinct(group for i in sorted(changed - members) if (group := now.owner.get(i)) is not None)
         changed = changed.union(*(group.members for group in fresh))
-        launches = self._launches(scope, changed, gone)
-        self._regions[id(scope), members] = launches, self._launches(scope, changed - members, fresh)
+        behind = frozenset(changed - members)
+        return self._launches(scope, changed, gone), self._launches(scope, behind, fresh), behind
 
     def _anew(self, now: _Now, left: Set[int]) -> list[Group]:
         """Runs the passes again where operators were broken up; the others that what is made anew took in.
@@ -237,9 +290,19 @@ class Estimate:
         _run_passes(run, self.passes.running)
         return run.displaced()
 
+    def _single(self, scope: Scope) -> Mapping[int, OpWork]:
+        """The work of every node by itself, none for those that ATC takes away."""
+        key = id(scope)
+        if key not in self._lone:
+            works = dict(self._nodes(scope))
+            for i in taken_away(scope, self._kinds_of(scope)):
+                works[i] = OpWork(works[i].op, works[i].name, launches=0)
+            self._lone[key] = works
+        return self._lone[key]
+
     def _launches(self, scope: Scope, members: Iterable[int], groups: Iterable[Group]) -> list[OpWork]:
         """The launches that some nodes are in execution order, those of each group together."""
-        single = self._nodes(scope)
+        single = self._single(scope)
         owners = {i: group for group in groups for i in group.members}
         merged = {id(group): self._merged(scope, group) for group in owners.values()}
         works = [merged[id(owners[i])] if i in owners else single[i] for i in _in_order(scope, members)]
@@ -256,7 +319,7 @@ class Estimate:
         """The work of every node of a scope that was looked at; that of its launch where ATC fused it into one."""
         key = id(scope)
         if key not in self._works:
-            together = dict(self._nodes(scope))
+            together = dict(self._single(scope))
             for group in self._groups[key][1]:
                 together.update(dict.fromkeys(group.members, self._merged(scope, group)))
             self._works[key] = together

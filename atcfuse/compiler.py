@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atcfuse import account, atc, autofuse, commute
+from atcfuse import account, atc, autofuse, commute, noops
 from atcfuse.decide import Pricer
 from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
@@ -118,7 +118,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     infer(model)
     sizes = Sizes(tools.options.assume)
     pricer = _pricer(tools, sizes)
-    lookup = Lookup.of(tools.book)
+    lookup = Lookup.of(tools.book.fusing)
     finders = _finders(model, tools, lookup, pricer)
     before = account.before(model, tools, sizes, pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
@@ -196,7 +196,13 @@ def _by_rules(model: Model, finders: list[RuleFinder], tools: Toolbox, lookup: L
 
 
 def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
-    """Groups what the rules left; views between element-wise operators are moved where that makes a group."""
+    """Takes away launches that do nothing and groups what the rules left.
+
+    Views between element-wise operators are moved where that makes a group.
+    """
+    if noops.take_away(model, tools, findings):
+        model = _indexed(model)
+        _finders(model, tools, lookup, findings.pricer)
     by_rules = findings.kept
     for attempt in range(MAX_ROUNDS):
         moves, done = views_between(model, tools, findings), len(findings.fusions)

@@ -5,7 +5,7 @@ Layers that are alike cost once: kernel, shapes and the unfused region are compa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -73,6 +73,28 @@ class Pricer:
         forced = fusion.match.rule.name in self._options.forced
         return decide(found, self._device, replace(self._policy, forced=forced))
 
+    def behind_atc(self, fusion: Fusion, others: Set[int]) -> Refusal | None:
+        """Why ATC alone is better off with the nodes of a fusion that pays as exported; None where that is not so.
+
+        `others` are nodes that other fusions take: where these need what this one leaves, it is no comparison. What is
+        nearer than the time of a launch cannot be told apart.
+        """
+        match = fusion.match
+        if self.estimate is None or match.rule.name in self._options.forced:
+            return None
+        region = self.estimate.would_leave(match.scope, match.members)
+        if region is None or not region[2].isdisjoint(others):
+            return None
+        launches, left, _ = region
+        if len(launches) - len(left) > 1:  # it saves a launch
+            return None
+        low, high = self._against(match, self.cost(fusion), launches, left)["time_us_saved_after_atc"]
+        if high > -self._device.launch_us.low:
+            return None
+        made = f"ATC makes {len(launches)} launches of these nodes by itself"
+        reason = f"{made}, which are estimated to take {-high:,.1f} to {-low:,.1f} µs less than with {fusion.op}"
+        return Refusal("ATF339", reason, match.anchor.name, len(match.members) + DEPTH)
+
     def gain(self, fusion: Fusion) -> float:
         """The weight of a fusion in the selection: the most it may save in µs, launches where that is the same."""
         cost = self._cost(fusion)
@@ -110,6 +132,8 @@ class Pricer:
 
     def describe_folding(self, match: Match, model: Model, name: str) -> dict[str, Any]:
         """The costs of a folding as report JSON, where the node that it left is still there."""
+        if match.rule.removes:
+            return self._describe_removal(match)
         after = next(((s, n) for s in model.scopes() for n in s.nodes if n.name == name), None)
         if after is None or match.outputs[0] not in after[1].outputs:
             return {}
@@ -119,8 +143,23 @@ class Pricer:
         made = [node, *(m for m in makers if m.name in names)]
         left = unfused_cost([self.works(scope)[n.index] for n in made], self._device)
         before = unfused_cost(self._unfused(match.scope, match), self._device, match.outputs)
-        ends = sorted((before.time_us.low - left.time_us.low, before.time_us.high - left.time_us.high))
-        return sides_dict(before, left, Range(*ends), before.tensor_bytes - left.tensor_bytes)
+        return sides_dict(before, left, _less(before, left), before.tensor_bytes - left.tensor_bytes)
+
+    def _describe_removal(self, match: Match) -> dict[str, Any]:
+        """What taking launches away saves, which ATC's own passes may do too, as report JSON."""
+        before, none = unfused_cost(self._unfused(match.scope, match), self._device), unfused_cost([], self._device)
+        found = sides_dict(before, none, _less(before, none), before.tensor_bytes)
+        region = None if self.estimate is None else self.estimate.region(match.scope, match.members)
+        if region is None:
+            return found
+        launches, behind = region
+        before, after = (unfused_cost(works, self._device, match.outputs) for works in (launches, behind))
+        return {
+            **found,
+            "launches_saved_after_atc": len(launches) - len(behind),
+            "ddr_bytes_saved_after_atc": before.tensor_bytes - after.tensor_bytes,
+            "time_us_saved_after_atc": as_list(_less(before, after)),
+        }
 
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
         match = fusion.match
@@ -172,7 +211,11 @@ class Pricer:
         region = None if self.estimate is None else self.estimate.region(match.scope, match.members)
         if region is None:
             return {}
-        launches, left = region
+        return self._against(match, cost, *region)
+
+    def _against(
+        self, match: Match, cost: FusionCost, launches: Sequence[OpWork], left: Sequence[OpWork]
+    ) -> dict[str, Any]:
         outside = [*match.outputs, *(name for work in left for name in work.reads)]
         key = (id(cost.kernel), len(left), _pattern([*launches, *left], outside))
         if key not in self._after_atc:
@@ -212,6 +255,12 @@ class Pricer:
             for operand, value in given
             if value is not None
         }
+
+
+def _less(before: Side, after: Side) -> Range:
+    """What one side takes less than the other."""
+    ends = (before.time_us.low - after.time_us.low, before.time_us.high - after.time_us.high)
+    return Range(min(ends), max(ends))
 
 
 def _members(match: Match) -> list[Node]:
@@ -283,7 +332,9 @@ def sides_dict(before: Side, after: Side, saved: Range, ddr_bytes_saved: int) ->
 
 def _stages(side: Side) -> dict[str, list[float]]:
     """How long each unit of the busiest core works in the fused kernel itself, which is the last of its stages."""
-    fast, slow = side.fast[-1], side.slow[-1]
     units = ("load", "cube", "vector", "store", "wait")
+    if not side.fast:  # nothing is left to run
+        return {unit: [0.0, 0.0] for unit in units}
+    fast, slow = side.fast[-1], side.slow[-1]
     ends = {unit: (getattr(fast, f"{unit}_us"), getattr(slow, f"{unit}_us")) for unit in units}
     return {unit: sorted(round(end, 3) for end in pair) for unit, pair in ends.items()}

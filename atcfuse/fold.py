@@ -17,6 +17,7 @@ from atcfuse.expr import Expr, dotted
 from atcfuse.graph.constants import NUMPY_TYPES, full_constant
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.facts import INTEGRAL
+from atcfuse.graph.index import Node
 from atcfuse.match.find import Match
 from atcfuse.match.typing import type_name
 from atcfuse.match.values import Refusal, Value
@@ -66,7 +67,7 @@ def replacement(folding: Folding, names: Names) -> tuple[Replacement, str]:
     match, scope = folding.match, folding.match.scope
     rebuilt = match.rule.rebuilt
     assert rebuilt is not None
-    node = scope.producers[str(match.env[rebuilt.like])]
+    node = _alike(match, rebuilt)
     tensors = {names.fresh(f"{node.name}/{name}"): array for name, array in folding.tensors.items()}
     named = dict(zip(folding.tensors, tensors, strict=True))
     made = _made(match, rebuilt, named, names)
@@ -75,7 +76,7 @@ def replacement(folding: Folding, names: Names) -> tuple[Replacement, str]:
 
 def _made(match: Match, rebuilt: Rebuilt, named: Mapping[str, str], names: Names) -> list[NewNode]:
     """The node that a rule rebuilds, behind those that it reads."""
-    node = match.scope.producers[str(match.env[rebuilt.like])]
+    node = _alike(match, rebuilt)
     made: list[NewNode] = []
     inputs = []
     for read in rebuilt.inputs:
@@ -87,8 +88,13 @@ def _made(match: Match, rebuilt: Rebuilt, named: Mapping[str, str], names: Names
     while inputs and not inputs[-1]:
         inputs.pop()
     outputs = match.outputs if rebuilt.output else (names.fresh(f"{node.outputs[0]}/folded"),)
-    attributes = tuple(node.attributes.items())
+    attributes = tuple(node.attributes.items()) if rebuilt.like else ()
     return [*made, NewNode(rebuilt.op, node.proto.name, tuple(inputs), outputs, attributes, like=node.index)]
+
+
+def _alike(match: Match, rebuilt: Rebuilt) -> Node:
+    """The node whose name, attributes and metadata the new one keeps; that of the anchor where it is like none."""
+    return match.scope.producers[str(match.env[rebuilt.like])] if rebuilt.like else match.anchor
 
 
 def _value(bound: Any) -> str:

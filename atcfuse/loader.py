@@ -12,7 +12,7 @@ from atcfuse.expr import Expr, dotted, parse, shifted
 from atcfuse.kernel import KernelSpec
 from atcfuse.paths import is_folder
 from atcfuse.resolve import check_book
-from atcfuse.rule.model import CHIPS, AtcPass, Example, Fragment, Input, Output, Rebuilt, Rule, RuleBook
+from atcfuse.rule.model import CHIPS, IDENTITY, AtcPass, Example, Fragment, Input, Output, Rebuilt, Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Condition, Ref, Step, Term, parse_term
 from atcfuse.rule.types import ELEMENT_TYPES, TypeSpec, parse_type
 from atcfuse.strict_yaml import Value, read_documents
@@ -311,6 +311,8 @@ def _rebuilt_node(output: str, term: Call, span: Span) -> Rebuilt:
             inputs.append(_rebuilt_node("", argument, span))
         else:
             inputs.append(argument.name if isinstance(argument, Ref) else "")
+    if term.op == IDENTITY and len(inputs) == 1 and inputs[0] and not term.keywords:
+        return Rebuilt(output, term.op, tuple(inputs), "", span)
     if "" in inputs or len(term.keywords) != 1 or not isinstance(like, Ref):
         what = "the node takes names of values and tensors, and `like=` a step whose attributes it keeps"
         raise AtcfuseError(error("ATF215", what, span, _REBUILT_HINT))

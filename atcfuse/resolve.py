@@ -122,7 +122,7 @@ def _rebuilt(rule: Rule, node: Rebuilt, bound: Set[str], steps: Set[str]) -> Mis
         if name not in known:
             yield _error("ATF210", f"unknown name {name!r} in `replace`", node.span, _near(name, known))
     for made in node.nodes:
-        if made.like not in steps:
+        if made.like and made.like not in steps:
             yield _error("ATF210", f"{made.like!r} is no step of the pattern", node.span, _near(made.like, steps))
 
 

@@ -22,7 +22,7 @@ from atcfuse.progress import counted
 from atcfuse.rewrite import Fusion, plan, prepare, reconnected, shape_rewrites
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
-from atcfuse.select import select
+from atcfuse.select import Selection, select
 from atcfuse.sharing import with_shared_operands
 
 MAX_ROUNDS = 4
@@ -35,7 +35,7 @@ LAST = "elementwise"
 
 UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
 """Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
-DECISIONS = frozenset(f"ATF33{n}" for n in range(9))
+DECISIONS = frozenset(f"ATF33{n}" for n in range(10))
 """Refusals of a whole match by hardware and costs; see "Decisions" in docs/costs.md."""
 
 
@@ -45,7 +45,8 @@ def folded(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, lookup: 
     `finders` are those of the model's scopes as they are now.
     """
     ops = {node.op for scope in model.scopes() for node in scope.nodes}
-    rules = [r for r in tools.book.rules if r.rebuilt is not None and _may_begin(r, model.opset, ops, lookup.heads)]
+    changing = [r for r in tools.book.rules if r.rebuilt is not None and not r.removes]
+    rules = [r for r in changing if _may_begin(r, model.opset, ops, lookup.heads)]
     for _ in range(MAX_ROUNDS if rules else 0):
         chosen: list[Folding] = []
         kept: list[Kept] = []
@@ -138,15 +139,35 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     pricer = findings.pricer
     # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
     larger = [f for f in fusions if f.match.rule.level != LAST]
-    selection = select(larger or fusions, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    selection, beaten = _selected(larger or fusions, pricer)
     findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
     kept = _reasons(searched, refused, selection.chosen)
-    kept += [_lost(loser, winner, pricer) for loser, winner in selection.losers]
+    kept += [*beaten, *(_lost(loser, winner, pricer) for loser, winner in selection.losers)]
     findings.kept = _one_each(kept, selection.chosen)
     taken = _members_by_scope(selection.chosen)
     findings.blocked = [k for k in kept if k.index not in taken.get(id(k.scope), ())]
     findings.overtaken = [k for k in findings.kept if k.index in taken.get(id(k.scope), ())]
     return carry_out(model, selection.chosen, findings)
+
+
+def _selected(fusions: Sequence[Fusion], pricer: Pricer | None) -> tuple[Selection, list[Kept]]:
+    """The fusions to carry out, and those without which ATC is better off by itself."""
+    if pricer is None:
+        return select(fusions, lambda f: float(len(f.match.members))), []
+    beaten: dict[int, Kept] = {}
+    while True:
+        selection = select([f for f in fusions if id(f) not in beaten], pricer.gain)
+        taken = _members_by_scope(selection.chosen)
+        worse = {id(f): (f, pricer.behind_atc(f, taken[id(f.match.scope)])) for f in selection.chosen}
+        found = {key: _refused(f, reason) for key, (f, reason) in worse.items() if reason is not None}
+        if not found:
+            return selection, list(beaten.values())
+        beaten |= found
+
+
+def _refused(fusion: Fusion, refusal: Refusal) -> Kept:
+    match = fusion.match
+    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 
 
 def views_between(model: Model, tools: Toolbox, findings: Findings) -> autofuse.Moves | None:
@@ -198,7 +219,8 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
             reason = tools.keep.reason(node.name, node.op)
             refusal = Refusal("ATF325", reason, node.name)
             findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))
-    selection = select(ready, pricer.gain if pricer else lambda f: float(len(f.match.members)))
+    selection, beaten = _selected(ready, pricer)
+    findings.kept += beaten
     return carry_out(model, selection.chosen, findings)
 
 
@@ -358,11 +380,11 @@ def _unread(loser: Fusion, maker: Fusion) -> Kept:
 
 
 def _weight(entry: Kept) -> tuple[bool, bool, int]:
-    """A place that would fuse but for a switch is told so, whatever other rules say of it; else the deepest wins.
+    """A place that would fuse but for a switch or for ATC is told so, whatever other rules say; else the deepest wins.
 
     What rules for leftovers say counts only where no other rule says anything.
     """
-    return entry.refusal.code in ("ATF321", "ATF322"), entry.rule.level != LAST, entry.refusal.depth
+    return entry.refusal.code in ("ATF321", "ATF322", "ATF339"), entry.rule.level != LAST, entry.refusal.depth
 
 
 def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:

@@ -33,6 +33,10 @@ class ExampleResult:
     message: str = ""
 
 
+NOT_TOLD = "none"
+"""The code of a `keeps` example at which its rule does not begin, so that nothing is told of it."""
+
+
 def run_examples(
     book: RuleBook, kernels: Mapping[str, KernelSpec], names: Collection[str] | None = None
 ) -> list[ExampleResult]:
@@ -131,7 +135,8 @@ def _not_kept(rule: Rule, example: Example, report: Mapping[str, Any]) -> str:
         return f"it was fused, but {example.because} should keep it"
     codes = {entry["code"] for entry in report["kept"]}
     if not codes:
-        return f"{rule.name} does not start here, so {example.because} is not given"
+        untold = example.because == NOT_TOLD
+        return "" if untold else f"{rule.name} does not start here, so {example.because} is not given"
     return "" if example.because in codes else f"expected {example.because}{_reasons(report)}"
 
 

@@ -19,6 +19,7 @@ from atcfuse.loader import load_rules
 from atcfuse.resources import data_folder
 from atcfuse.rule.model import Fragment, Rule, RuleBook
 from atcfuse.rule.types import ELEMENT_TYPES
+from atcfuse.rule_tests import NOT_TOLD
 
 ROOT = Path(__file__).parents[1]
 MADE = "<!-- Made by docs/generate.py; change the source and run `make docs`. -->"
@@ -103,8 +104,13 @@ def _rule(rule: Rule, kernels: dict[str, KernelSpec]) -> str:
 
 def _examples(rule: Rule) -> list[str]:
     fuses = [f"- fuses: {example.title}" for example in rule.fuses]
-    keeps = [f"- keeps: {e.title} ([{e.because}](../../atcfuse/codes/{e.because}.md))" for e in rule.keeps]
+    keeps = [f"- keeps: {e.title}{_because(e.because)}" for e in rule.keeps]
     return ["", "Examples that the tests run:", "", *fuses, *keeps] if fuses or keeps else []
+
+
+def _because(code: str) -> str:
+    """The code of an example that is kept; nothing is told of one at which the rule does not begin."""
+    return "" if code == NOT_TOLD else f" ([{code}](../../atcfuse/codes/{code}.md))"
 
 
 def _pattern(rule: Rule) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,7 @@ class Scope:
 
     `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to
     the nodes with those bodies. `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
+    `repeated` is the same in a `literal` copy too, where `alias` is empty.
     `extents` are the compound dims that values of the scope have, and which thus are at least 0 where the model runs;
     `fixed` and `computed` are what `graph.fixed` remembers.
     """
@@ -115,6 +117,7 @@ class Scope:
         self.bodies: list[tuple[Node, Scope]] = []
         self.facts: dict[str, Fact] = {}
         self.alias: dict[str, str] = {}
+        self.repeated = self.alias
         self.extents: set[Dim] = set()
         self.fixed: frozenset[str] | None = None
         self.computed: dict[str, np.ndarray | None] = {}
@@ -233,6 +236,12 @@ class Scope:
     def is_output(self, name: str) -> bool:
         """Whether the value is an output of this graph."""
         return name in self.outputs
+
+    def literal(self) -> Scope:
+        """This scope with no-ops as operators like any other; what they repeat is in `repeated` alone."""
+        found = copy(self)
+        found.alias = {}
+        return found
 
     def walk(self) -> Iterator[Scope]:
         """This scope and all scopes nested in it, outermost first."""

@@ -10,7 +10,8 @@ from typing import Any
 from atcfuse.dims import Dim
 from atcfuse.expr import Undefined, proved
 from atcfuse.graph import views
-from atcfuse.graph.constants import constant, constant_tensor, scalar
+from atcfuse.graph.constants import constant, constant_tensor, read_tensor, scalar
+from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.index import Scope
 from atcfuse.match.causal import alignment
 from atcfuse.match.chains import roots
@@ -83,6 +84,10 @@ def functions_for(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "causal": causal,
         "unmasked": lambda operand: _unmasked(scope, operand),
         "inside": lambda value: _is_inside(scope, _value(value)),
+        "repeats": lambda value, other: _repeats_value(scope, _value(value), _value(other)),
+        "operand": lambda value: _operand(scope, value),
+        "filled": lambda value, wanted: _filled(scope, value, wanted),
+        "zero_sign": lambda value: _zero_sign(scope, value),
         "is_uniform_along": lambda value, axis: _uniform_along(scope, value, axis),
         **_PURE,
     }
@@ -178,6 +183,52 @@ def _dtype(scope: Scope, value: Any) -> int:
     if not found:
         raise Undefined
     return found
+
+
+def _repeats_value(scope: Scope, value: str, other: str) -> bool:
+    """Whether a value is proved to repeat another one: same numbers, same shape, same element type."""
+    return value in scope.repeated and _root(scope, value) == _root(scope, other)
+
+
+def _root(scope: Scope, value: str) -> str:
+    """The value that another one repeats, through enclosing scopes too."""
+    here: Scope | None = scope
+    while here is not None:
+        value, here = here.repeated.get(value, value), here.parent
+    return value
+
+
+def _operand(scope: Scope, value: Any) -> Value:
+    """The first input of the node that makes a value."""
+    node = scope.producer(_value(value))
+    if node is None or not node.input(0):
+        raise Undefined
+    return Value(node.input(0))
+
+
+def _filled(scope: Scope, value: Any, wanted: float) -> bool:
+    """Whether every element of a constant is the number; 0 and -0 are one number."""
+    found = scalar(scope, _value(value))
+    if found is None:
+        raise Undefined
+    return found == wanted
+
+
+def _zero_sign(scope: Scope, value: Any) -> int:
+    """1 for zeros, -1 for negative zeros, 0 for those of integers: `x + 0.0` makes 0.0 of -0.0, `x - 0.0` does not."""
+    import numpy as np
+
+    if _dtype(scope, value) in INTEGRAL:
+        return 0
+    # What was worked out of constants may have forgotten the sign: only a tensor as it is written tells.
+    tensor = constant_tensor(scope, _value(value))
+    array = None if tensor is None else read_tensor(tensor, scope.model)
+    if array is None or not array.size or array.any():
+        raise Undefined
+    negative = np.signbit(array)
+    if negative.any() != negative.all():
+        raise Undefined
+    return -1 if negative.any() else 1
 
 
 def _uniform_along(scope: Scope, value: Any, axis: int) -> bool:

@@ -255,7 +255,8 @@ class Search:
             self.matcher.refuse(arranged.code, arranged.reason, arranged.where, len(state.members) + 100)
             return None
         state = State(arranged.env, arranged.members, state.labels)
-        lost = precision_lost(self.scope, arranged.members, _input_types(self.scope, rule, state))
+        inputs = _input_types(self.scope, rule, state)
+        lost = None if rule.removes else precision_lost(self.scope, arranged.members, inputs)
         if lost is not None:
             self.matcher.refuse("ATF305", lost.reason, lost.value, len(state.members) + 100)
             return None

@@ -86,7 +86,10 @@ def _rule() -> Schema:
         "examples": _ref("examples"),
         "kernel": _text("the folder under kernels/ that implements the fused operator; not with level constant"),
         "replace": {
-            **_map(_text("FusedOp(inputs, attribute=expression), or Conv(x, tensor, like=step)"), "outputs: call"),
+            **_map(
+                _text("FusedOp(inputs, attribute=expression), Conv(x, tensor, like=step), or Identity(x)"),
+                "outputs: call",
+            ),
             "maxProperties": 1,
         },
         "tensors": _map(_ref("expression"), "level constant: new constant tensors, computed in float64, in order"),
@@ -159,7 +162,7 @@ def _examples() -> Schema:
     graph = _text("a graph in ONNX's text form: (inputs) => (outputs) <initializers> { nodes }")
     opset = {"opset": {"type": "integer", "minimum": 1, "description": "17 where it is not given"}}
     gives = {"type": "array", "items": {"type": "string"}, "description": "the fused operators, exactly"}
-    because = {"type": "string", "pattern": r"^ATF\d{3}$", "description": "the code of the refusal"}
+    because = {"type": "string", "pattern": r"^(ATF\d{3}|none)$", "description": "the code of the refusal, or none"}
     fuses = _map(_object({"graph": graph, "gives": gives}, opset), "title: a model that must fuse")
     keeps = _map(_object({"graph": graph, "because": because}, opset), "title: a model that must stay")
     return _object({}, {"fuses": fuses, "keeps": keeps})

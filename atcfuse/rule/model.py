@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
 from atcfuse.diagnostics import Span
@@ -83,10 +83,15 @@ class AtcPass:
     vector_passes: int | None
 
 
+IDENTITY = "Identity"
+"""What is left where a launch did nothing: a view, and the names of values stay."""
+
+
 @dataclass(frozen=True)
 class Rebuilt:
     """A standard node that a rule of level `constant` makes: `like` names the step whose attributes it keeps.
 
+    An Identity is like none: in its place stood launches that did nothing.
     Inputs name values of the match or `tensors` of the rule, or are standard nodes themselves, whose `output` is "".
     """
 
@@ -146,6 +151,11 @@ class Rule:
     places: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
     aliases: tuple[str, ...] = ()
 
+    @property
+    def removes(self) -> bool:
+        """Whether it takes launches away that do nothing, so that no-ops are what it looks for."""
+        return self.rebuilt is not None and self.rebuilt.op == IDENTITY
+
     def step(self, name: str) -> Step | None:
         """The step that makes the named value."""
         return next((s for s in self.steps if name in s.names), None)
@@ -158,6 +168,11 @@ class RuleBook:
     rules: tuple[Rule, ...]
     fragments: Mapping[str, Fragment]
     atc: tuple[Rule, ...] = ()
+
+    @property
+    def fusing(self) -> RuleBook:
+        """The book without rules that take launches away, which look for nothing else and come last."""
+        return replace(self, rules=tuple(rule for rule in self.rules if not rule.removes))
 
     def rule(self, name: str) -> Rule | None:
         """The rule of that name, else the first with that alias: a copy of a rule may keep its aliases."""

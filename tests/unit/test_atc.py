@@ -369,6 +369,12 @@ def test_what_is_computed_in_between_is_no_part_of_a_chain():
     assert groups_of(scope_of(graph), "310P") == [("BatchMatMulV2", {"m", "z"})]
 
 
+def no_ops_taken_away(path):
+    model = Model(load(path), path)
+    infer(model)
+    return sum(len(atc.taken_away(scope, kinds(scope))) for scope in model.scopes())
+
+
 @pytest.mark.parametrize("name", ["bert_ts11_fp32_dynamic", "bart_ts15_fp32_dynamic", "t5_ts14_fp32_dynamic"])
 @pytest.mark.parametrize("soc", ["Ascend910B1", "Ascend310P3"])
 def test_claims_add_up_to_the_columns_of_real_models(name, soc):
@@ -378,15 +384,17 @@ def test_claims_add_up_to_the_columns_of_real_models(name, soc):
     exported, claimed = (
         sum(f[key] for f in report["fusions"]) for key in ("launches_saved", "launches_saved_after_atc")
     )
-    # What dies with several fusions, or is made for several, is in no fusion's figures: the same on both sides.
+    # What dies with several fusions, or is made for several, is in no fusion's figures: the same on both sides, but for
+    # no-ops that ATC takes away.
     beside = summary["launches_before"] - summary["launches_after"] - exported
-    assert summary["launches_after_atc"] - summary["launches_after_both"] - claimed == beside
+    taken = no_ops_taken_away(path)
+    assert 0 <= beside - (summary["launches_after_atc"] - summary["launches_after_both"] - claimed) <= taken
     assert summary["launches_after_both"] <= summary["launches_after_atc"] <= summary["launches_before"]
     assert summary["launches_after_both"] <= summary["launches_after"]
     for fusion in report["fusions"]:
         assert fusion["launches_saved_after_atc"] <= fusion["launches_saved"]
     gone = sum(p["launches_saved"] for p in report["atc"]["passes"])
-    assert summary["launches_before"] - summary["launches_after_atc"] == gone
+    assert summary["launches_before"] - summary["launches_after_atc"] == gone + taken
 
 
 @pytest.mark.parametrize("name", ["bert_ts11_fp32_dynamic", "whisper_dynamo17_fp16_dynamic"])

@@ -285,7 +285,9 @@ def test_everything_that_a_run_says_of_a_model_is_known(model: str, soc: str) ->
 
     found = optimize(Path(__file__).parents[2] / "sample_models" / f"{model}.onnx", soc=soc).report
     said = [text for entry in found["kept"] for text in (entry["reason"], entry["hint"])]
-    said += [text for fusion in found["fusions"] for text in (*fusion["remarks"], fusion["chip_status"])]
+    said += [
+        text for fusion in found["fusions"] for text in (*fusion.get("remarks", ()), fusion.get("chip_status", ""))
+    ]
     said += [switch["why"] for switch in found["switches"]] + list(found["basis"].values())
     said += [text for entry in found["atc"]["passes"] for text in (entry["why"], entry["numerics"], entry["source"])]
     assert [text for text in dict.fromkeys(filter(None, said)) if not ZH.known(text)] == []

@@ -10,8 +10,12 @@ from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call
 from atcfuse.graph.infer.control import decided_branch
 
+_FROM_8_BITS = {TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE}
 WIDER: dict[int, frozenset[int]] = {
     TensorProto.BOOL: frozenset(range(1, 14)) - {TensorProto.STRING},
+    TensorProto.INT8: frozenset({TensorProto.INT16, *_FROM_8_BITS}),
+    TensorProto.UINT8: frozenset({TensorProto.INT16, TensorProto.UINT16, *_FROM_8_BITS}),
+    TensorProto.INT32: frozenset({TensorProto.INT64, TensorProto.DOUBLE}),
     TensorProto.FLOAT16: frozenset({TensorProto.FLOAT, TensorProto.DOUBLE}),
     TensorProto.BFLOAT16: frozenset({TensorProto.FLOAT, TensorProto.DOUBLE}),
     TensorProto.FLOAT: frozenset({TensorProto.DOUBLE}),
@@ -38,6 +42,12 @@ def _slice(call: Call, result: Fact) -> str | None:
     if steps is None or any(step != 1 for step in steps):
         return None
     return _if_same_shape(call, result)
+
+
+def _pad(call: Call, result: Fact) -> str | None:
+    """Pads may be negative, so that one on the other side keeps the shape: all must be known to be 0."""
+    pads = call.static_parameter("pads", 1)
+    return call.node.input(0) if pads and not any(pads) else None
 
 
 def _transpose(call: Call, result: Fact) -> str | None:
@@ -115,6 +125,7 @@ FIRST_OUTPUT: dict[str, Callable[[Call, Fact], str | None]] = {
     "Or": _neutral(0, either_side=True),
     "Transpose": _transpose,
     "Slice": _slice,
+    "Pad": _pad,
     **dict.fromkeys(("Reshape", "Flatten", "Expand", "Tile", "Split"), _if_same_shape),
     **dict.fromkeys(("Concat", "Sum", "Min", "Max", "Mean"), _only_input),
 }
