@@ -291,6 +291,9 @@ _METHODS: Mapping[type, Callable[[_Evaluator, Any], Any]] = {
 def _binary(op: ast.operator, left: Any, right: Any) -> Any:
     if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
         raise Undefined
+    symbolic = isinstance(left, Poly) or isinstance(right, Poly)
+    if symbolic and (isinstance(left, float) or isinstance(right, float)):
+        raise Undefined  # the coefficients of a dim are whole numbers
     plain = _ARITHMETIC.get(type(op))
     if plain is not None:
         return plain(left, right)

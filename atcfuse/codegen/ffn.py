@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from atcfuse.codegen.signature import Signature
-from atcfuse.tiling import Platform
+from atcfuse.tiling import Platform, ffn_problem
 from atcfuse.tiling import ffn as tiling
 from atcfuse.tiling.activations import ACTIVATIONS, activation
-from atcfuse.tiling.ffn import GATINGS
+from atcfuse.tiling.ffn_problem import GATINGS
 
 ELEMENTS = {"910B": ("float16", "bfloat16", "float32")}
 
@@ -52,5 +52,5 @@ def values(signature: Signature) -> Mapping[str, Any]:
 
 def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
     """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
-    problem = tiling.problem_of(signature.attributes, signature.dtypes, shapes)
-    return tiling.refusal(problem) or vars(tiling.predict(tiling.plan(problem, platform)))
+    problem = ffn_problem.problem_of(signature.attributes, signature.dtypes, shapes)
+    return ffn_problem.refusal(problem) or vars(tiling.predict(tiling.plan(problem, platform)))

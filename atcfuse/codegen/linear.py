@@ -9,6 +9,7 @@ from atcfuse.codegen.signature import Signature
 from atcfuse.tiling import Platform
 from atcfuse.tiling import linear as tiling
 from atcfuse.tiling.activations import ACTIVATIONS
+from atcfuse.tiling.linear_problem import Problem, features, problem_of
 
 ELEMENTS = {"910B": ("float16", "bfloat16", "float32")}
 
@@ -34,14 +35,14 @@ def refusal(signature: Signature) -> str | None:
 
 def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
     """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
-    problem = tiling.problem_of(signature.attributes, signature.dtypes, shapes)
+    problem = problem_of(signature.attributes, signature.dtypes, shapes)
     return tiling.refusal(problem, platform) or vars(tiling.predict(tiling.plan(problem, platform)))
 
 
 def values(signature: Signature) -> Mapping[str, Any]:
     """Template variables: what the kernel does beside its product, and what the chip must hold for it."""
     spec = signature.spec
-    problem = tiling.Problem(1, 1, 1, **tiling.features(signature.attributes, signature.dtypes))
+    problem = Problem(1, 1, 1, **features(signature.attributes, signature.dtypes))
     inputs = [o.name for o in spec.inputs]
     outputs = [o.name for o in spec.outputs if signature.has(o.name)]
     return {

@@ -106,7 +106,8 @@ def _thresholded_relu(b: Builder, x: Register, alpha: float) -> Register:
 
 def _sign(b: Builder, x: Register) -> Register:
     above, below = b.ones(b.compare("GT", x, "0.0f")), b.ones(b.compare("LT", x, "0.0f"))
-    return b.call("Sub", above, below)
+    sign = b.call("Sub", above, below)
+    return b.select(None, b.compare("EQ", x, x), sign, x)  # NaN, which is neither, stays
 
 
 def _rounding(mode: str) -> Callable[[Builder, Register], Register]:

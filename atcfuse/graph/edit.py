@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
 from onnx import helper, numpy_helper
 
 from atcfuse.graph.index import Model, Node, Scope
+from atcfuse.graph.text import parse_function
 
 FREE_INITIALIZERS = 4
 """The IR version from which on an initializer need not be a graph input as well, and one that is may be overridden."""
@@ -84,7 +84,7 @@ def apply(model: Model, replacements: Sequence[Replacement], functions: Iterable
             orphans |= _rebuild(scope, by_scope[id(scope)], names)
     _drop_initializers(model, orphans)
     for text in functions:
-        model.proto.functions.append(onnx.parser.parse_function(text))
+        model.proto.functions.append(parse_function(text))
 
 
 def _rebuild(scope: Scope, replacements: Sequence[Replacement], names: Names) -> set[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx.parser
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from atcfuse.graph.dialect import FUSED_DOMAIN, FUSED_VERSION, OVERLOAD_IR
 from atcfuse.graph.index import Model
+from atcfuse.graph.text import parse_function
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def one_node_model(
     opset: int,
 ) -> ModelProto:
     """A portable model of one fused node; `inputs` are None where the node has none, `function` is its meaning."""
-    body = onnx.parser.parse_function(function)
+    body = parse_function(function)
     names = ["" if tensor is None else tensor.name for tensor in inputs]
     while names and not names[-1]:
         names.pop()
@@ -54,6 +54,40 @@ def one_node_model(
 
 def _value_info(tensor: Tensor) -> ValueInfoProto:
     return helper.make_tensor_value_info(tensor.name, tensor.dtype, tensor.shape)
+
+
+def keep_nan(model: ModelProto) -> None:
+    """Lets ReduceMax and ReduceMin in a model's functions give NaN for every row that has one, in place.
+
+    So ONNX means it; onnxruntime passes over a NaN that is not the first element of its row.
+    """
+    for function in model.functions:
+        nodes = [made for node in function.node for made in _with_nan(node)]
+        del function.node[:]
+        function.node.extend(nodes)
+
+
+def _with_nan(node: NodeProto) -> Iterator[NodeProto]:
+    """An extremum in operators of its opset; another node as it is."""
+    if node.op_type not in ("ReduceMax", "ReduceMin"):
+        yield node
+        return
+    value = node.input[0]
+    (result,) = node.output
+
+    def reduced(op: str, source: str, target: str) -> NodeProto:
+        made = NodeProto()
+        made.CopyFrom(node)
+        made.op_type, made.input[0], made.output[0] = op, source, target
+        return made
+
+    yield helper.make_node("IsNaN", [value], [f"{result}_nan"])
+    yield helper.make_node("Cast", [f"{result}_nan"], [f"{result}_ones"], to=TensorProto.FLOAT)
+    yield reduced("ReduceMax", f"{result}_ones", f"{result}_any")
+    yield helper.make_node("Cast", [f"{result}_any"], [f"{result}_has"], to=TensorProto.BOOL)
+    yield reduced("ReduceMean", value, f"{result}_mean")  # NaN there, in the element type
+    yield reduced(node.op_type, value, f"{result}_ordered")
+    yield helper.make_node("Where", [f"{result}_has", f"{result}_mean", f"{result}_ordered"], [result])
 
 
 def tap(model: Model, values: Iterable[str]) -> dict[str, str]:

@@ -10,23 +10,24 @@ from atcfuse.match.values import Refusal
 from atcfuse.planner.work import KernelWork, no_kernels, platform
 from atcfuse.tiling import ceil_div, ffn
 from atcfuse.tiling.activations import activation
+from atcfuse.tiling.ffn_problem import Problem, refusal
 
 _CONVERSIONS = 4  # vector instructions an element for loading, adding and rounding what passes through
 
 
-def plan_ffn(problem: ffn.Problem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
+def plan_ffn(problem: Problem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
     """The tiles and work of a feed-forward network on a chip. ATF336: no kernel for it; ATF338: sizes refused."""
     return _ffn(problem, device, device.occupancy if occupancy is None else occupancy)
 
 
 @lru_cache(maxsize=1024)
-def _ffn(problem: ffn.Problem, device: Device, occupancy: float) -> KernelWork | Refusal:
+def _ffn(problem: Problem, device: Device, occupancy: float) -> KernelWork | Refusal:
     kernel = "ffn" if problem.norm is None else "layer_norm_ffn"
     if device.family is None:
         return no_kernels(device)
     if device.family != "910B":
         return Refusal("ATF336", f"{kernel} hands rows between vector and cube cores, {device.name} has none apart")
-    reason = ffn.refusal(problem)
+    reason = refusal(problem)
     if reason is not None:
         return Refusal("ATF338", f"the kernel takes {reason}", kernel)
     tiling = ffn.plan(problem, platform(device, occupancy))
@@ -62,7 +63,7 @@ def _ffn(problem: ffn.Problem, device: Device, occupancy: float) -> KernelWork |
     )
 
 
-def _vector_elements(problem: ffn.Problem) -> int:
+def _vector_elements(problem: Problem) -> int:
     """Vector instructions times elements: of the norm, the activation with its gates, and the result."""
     norm = VECTOR_PASSES["LayerNormalization"] * problem.hidden if problem.norm is not None else 0
     activated = (activation(problem.activation).passes + _CONVERSIONS * problem.factors) * problem.inner

@@ -11,22 +11,23 @@ from atcfuse.planner.product import plan_product
 from atcfuse.planner.work import KernelWork, no_kernels, platform
 from atcfuse.tiling import ceil_div, linear
 from atcfuse.tiling.activations import activation
+from atcfuse.tiling.linear_problem import Problem, too_large
 
 
-def plan_linear(problem: linear.Problem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
+def plan_linear(problem: Problem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
     """The tiles and work of such a projection on a chip. ATF336: no kernel for it; ATF338: sizes refused."""
     return _linear(problem, device, device.occupancy if occupancy is None else occupancy)
 
 
 @lru_cache(maxsize=1024)
-def _linear(problem: linear.Problem, device: Device, occupancy: float) -> KernelWork | Refusal:
+def _linear(problem: Problem, device: Device, occupancy: float) -> KernelWork | Refusal:
     kernel = "layer_norm_linear" if problem.norm else "linear"
     if device.family is None:
         return no_kernels(device)
     if device.family != "910B":
         return Refusal("ATF336", f"{kernel} hands products from cube to vector cores, {device.name} has none apart")
     chip = platform(device, occupancy)
-    reason = linear.too_large(problem)
+    reason = too_large(problem)
     if reason is not None:
         return Refusal("ATF338", f"the kernel takes {reason}", kernel)
     tiling = linear.plan(problem, chip)
@@ -36,7 +37,7 @@ def _linear(problem: linear.Problem, device: Device, occupancy: float) -> Kernel
     return _work(kernel, problem, tiling, _reads_weights_again(problem, tiling, device))
 
 
-def _work(kernel: str, problem: linear.Problem, tiling: linear.Plan, cautious: bool) -> KernelWork:
+def _work(kernel: str, problem: Problem, tiling: linear.Plan, cautious: bool) -> KernelWork:
     predicted = linear.predict(tiling)
     outputs = predicted.tensor_bytes_written
     weights = problem.hidden * problem.columns * problem.element_bytes
@@ -72,7 +73,7 @@ def _work(kernel: str, problem: linear.Problem, tiling: linear.Plan, cautious: b
     )
 
 
-def _reads_weights_again(problem: linear.Problem, tiling: linear.Plan, device: Device) -> bool:
+def _reads_weights_again(problem: Problem, tiling: linear.Plan, device: Device) -> bool:
     """Whether weights are read more often than the unfused product reads them, in the model of both."""
     weights = problem.hidden * problem.columns * problem.element_bytes
     product = Product(1, problem.rows, problem.columns, problem.hidden, element_bytes=problem.element_bytes)
@@ -80,7 +81,7 @@ def _reads_weights_again(problem: linear.Problem, tiling: linear.Plan, device: D
     return ceil_div(problem.rows, tiling.rows_per_task) * weights > unfused
 
 
-def _vector_elements(problem: linear.Problem, tiling: linear.Plan) -> int:
+def _vector_elements(problem: Problem, tiling: linear.Plan) -> int:
     """Rows are prepared once for every group of columns, the product is finished once."""
     prepared = VECTOR_PASSES["LayerNormalization"] if problem.norm else 0
     if problem.prologue != "none":
@@ -89,7 +90,7 @@ def _vector_elements(problem: linear.Problem, tiling: linear.Plan) -> int:
     return rows + problem.rows * problem.columns * problem.tile_instructions
 
 
-def _form(problem: linear.Problem, tiling: linear.Plan) -> str:
+def _form(problem: Problem, tiling: linear.Plan) -> str:
     parts = [] if not problem.norm else ["whole rows" if tiling.row_fits else "two reads"]
     parts += ["prologue"] if problem.prologue != "none" else []
     parts += ["epilogue"] if problem.finishes else []

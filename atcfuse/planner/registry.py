@@ -19,7 +19,7 @@ from atcfuse.planner.rotary import plan_rotary
 from atcfuse.planner.row_norm import plan_row_norm
 from atcfuse.planner.softmax import plan_softmax
 from atcfuse.planner.work import KernelWork
-from atcfuse.tiling import ffn, group_norm_silu, layer_norm_qkv, linear, row_norm
+from atcfuse.tiling import ffn_problem, group_norm_silu, layer_norm_qkv, linear_problem, row_norm
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of a launch's inputs by operand name."""
@@ -41,7 +41,7 @@ def _row_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: f
 
 
 def _ffn(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
-    return plan_ffn(ffn.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
+    return plan_ffn(ffn_problem.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
 def _elementwise(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
@@ -55,7 +55,7 @@ def _group_norm(signature: Signature, shapes: Shapes, device: Device, occupancy:
 
 
 def _linear(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
-    return plan_linear(linear.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
+    return plan_linear(linear_problem.problem_of(signature.attributes, signature.dtypes, shapes), device, occupancy)
 
 
 def _rotary(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:

@@ -97,3 +97,21 @@ class Prediction:
     def tensor_bytes(self) -> int:
         """Traffic of inputs and outputs."""
         return sum(self.reads.values()) + sum(self.writes.values())
+
+
+@dataclass(frozen=True)
+class VectorPrediction:
+    """Bytes that a launch on vector cores moves and holds, named as in the twin's report; no workspace, no cube."""
+
+    compulsory_bytes: int
+    tensor_bytes_read: int
+    tensor_bytes_written: int
+    ub: int
+    workspace_bytes_read: int = 0
+    workspace_bytes_written: int = 0
+    workspace_footprint: int = 0
+    messages: int = 0
+    l1: int = 0
+    l0a: int = 0
+    l0b: int = 0
+    l0c: int = 0

@@ -14,6 +14,25 @@ _BIAS_COLUMN = 4
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """Bytes that a launch of a kernel around the cube moves and holds, named as in the twin's report."""
+
+    compulsory_bytes: int
+    tensor_bytes_read: int
+    tensor_bytes_written: int
+    workspace_bytes_read: int
+    workspace_bytes_written: int
+    workspace_footprint: int
+    messages: int
+    message_bytes: int
+    ub: int
+    l1: int
+    l0a: int
+    l0b: int
+    l0c: int
+
+
+@dataclass(frozen=True)
 class CubeTiling:
     """Base block and depths of the L1 buffers; `keeps_a` where the rows of A stay in L1 over the whole K."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from atcfuse.elementwise.footprint import BITS_UNIT, COLUMN_ROWS, Needs
-from atcfuse.tiling import Platform, ceil_div, round_up
+from atcfuse.tiling import Platform, VectorPrediction, ceil_div, round_up
 
 LANES = 64
 """Rows begin at multiples of so many elements in UB, and comparisons take as many at once."""
@@ -86,24 +86,6 @@ class Plan:
         return range(core * self.per_core, last)
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Bytes a launch moves and holds, named as in the twin's report."""
-
-    compulsory_bytes: int
-    tensor_bytes_read: int
-    tensor_bytes_written: int
-    ub: int
-    workspace_bytes_read: int = 0
-    workspace_bytes_written: int = 0
-    workspace_footprint: int = 0
-    messages: int = 0
-    l1: int = 0
-    l0a: int = 0
-    l0b: int = 0
-    l0c: int = 0
-
-
 def refusal(problem: Problem, chip: Platform) -> str | None:
     """Why the kernel cannot take the problem, or None where it can."""
     if problem.empty:
@@ -151,7 +133,7 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     return Plan(problem, chunk, chunk, tile_rows, row_blocks, chunks, per_core, blocks)
 
 
-def predict(tiling: Plan) -> Prediction:
+def predict(tiling: Plan) -> VectorPrediction:
     """What one launch with this tiling moves and holds."""
     p = tiling.problem
     elements = p.all_rows * p.columns
@@ -171,7 +153,7 @@ def predict(tiling: Plan) -> Prediction:
     columns = p.all_rows * sum(p.column_outputs)
     once = _operand_bytes(p)
     written = elements * sum(p.outputs) + columns
-    return Prediction(once + written, read, copied * sum(p.outputs) + columns, _ub_bytes(tiling))
+    return VectorPrediction(once + written, read, copied * sum(p.outputs) + columns, _ub_bytes(tiling))
 
 
 def _operand_bytes(p: Problem) -> int:

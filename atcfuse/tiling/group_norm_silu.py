@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from atcfuse.rule.types import ELEMENT_TYPES
-from atcfuse.tiling import Platform, ceil_div, round_up
+from atcfuse.tiling import Platform, VectorPrediction, ceil_div, round_up
 
 _BYTES = {ELEMENT_TYPES[name]: size for name, size in (("float32", 4), ("float16", 2), ("bfloat16", 2))}
 _LANE = 64
@@ -57,24 +57,6 @@ class Plan:
     work_floats: int
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Bytes a launch moves and holds, named as in the twin's report; there is no workspace and no cube."""
-
-    compulsory_bytes: int
-    tensor_bytes_read: int
-    tensor_bytes_written: int
-    ub: int
-    workspace_bytes_read: int = 0
-    workspace_bytes_written: int = 0
-    workspace_footprint: int = 0
-    messages: int = 0
-    l1: int = 0
-    l0a: int = 0
-    l0b: int = 0
-    l0c: int = 0
-
-
 def problem_of(
     attributes: Mapping[str, Any], dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]], family: str
 ) -> Problem:
@@ -114,7 +96,7 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     return Plan(problem, blocks, pitch, False, _work(chip.ub // _of_element(problem)))
 
 
-def predict(tiling: Plan) -> Prediction:
+def predict(tiling: Plan) -> VectorPrediction:
     """What one launch with this tiling moves and holds."""
     problem = tiling.problem
     elements = problem.rows * problem.row * problem.element_bytes
@@ -122,7 +104,7 @@ def predict(tiling: Plan) -> Prediction:
     active = min(tiling.blocks, problem.rows)
     read = elements * (1 if tiling.whole else 2) + affine * active
     ub = _once(problem) + tiling.pitch * _of_element(problem) + 4 * tiling.work_floats
-    return Prediction(2 * elements + affine, read, elements, ub)
+    return VectorPrediction(2 * elements + affine, read, elements, ub)
 
 
 def _work(count: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform, ceil_div, round_up
+from atcfuse.tiling.cube import Prediction
 
 MAX_PROJECTIONS = 4
 _TILES = 2  # buffers of a vector queue
@@ -147,25 +148,6 @@ class Plan:
         """Rows of a task; the last block may be shorter."""
         first = task // self.groups * self.rows_per_task
         return min(self.rows_per_task, self.problem.rows - first)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Bytes a launch moves and holds, named as in the twin's report."""
-
-    compulsory_bytes: int
-    tensor_bytes_read: int
-    tensor_bytes_written: int
-    workspace_bytes_read: int
-    workspace_bytes_written: int
-    workspace_footprint: int
-    messages: int
-    message_bytes: int
-    ub: int
-    l1: int
-    l0a: int
-    l0b: int
-    l0c: int
 
 
 def problem_of(

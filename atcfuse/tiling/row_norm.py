@@ -12,7 +12,7 @@ from itertools import zip_longest
 from math import prod
 
 from atcfuse.rule.types import ELEMENT_TYPES
-from atcfuse.tiling import Platform, ceil_div, round_up
+from atcfuse.tiling import Platform, VectorPrediction, ceil_div, round_up
 
 SUMMANDS = ("x", "x1", "x2", "x3")
 """Operands that are added up, in order; a kernel has `x` alone or the others."""
@@ -83,24 +83,6 @@ class Plan:
         return self.row_fits and summand > 0 and self.problem.periods[summand] == 1
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Bytes a launch moves and holds, named as in the twin's report; there is no workspace and no cube."""
-
-    compulsory_bytes: int
-    tensor_bytes_read: int
-    tensor_bytes_written: int
-    ub: int
-    workspace_bytes_read: int = 0
-    workspace_bytes_written: int = 0
-    workspace_footprint: int = 0
-    messages: int = 0
-    l1: int = 0
-    l0a: int = 0
-    l0b: int = 0
-    l0c: int = 0
-
-
 def problem_of(dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]], family: str) -> Problem:
     """The problem of a fused node, from element types and static shapes of its operands by name."""
     summands = [tuple(shapes[name]) for name in SUMMANDS if name in dtypes]
@@ -140,7 +122,7 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     return Plan(problem, blocks, rows, pitch, loaded, work)
 
 
-def predict(tiling: Plan) -> Prediction:
+def predict(tiling: Plan) -> VectorPrediction:
     """What one launch with this tiling moves and holds."""
     problem, size = tiling.problem, tiling.problem.element_bytes
     row = problem.hidden * size
@@ -154,7 +136,7 @@ def predict(tiling: Plan) -> Prediction:
     read += added
     inputs = row * sum(period or 0 for period in problem.periods) + affine + added
     written = problem.rows * row * problem.made
-    return Prediction(inputs + written, read, written, _ub_bytes(tiling))
+    return VectorPrediction(inputs + written, read, written, _ub_bytes(tiling))
 
 
 def _sum_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, did_you_me
 from atcfuse.graph.feeds import Interface, ModelProto, read_interface
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
-from atcfuse.graph.single import tap
+from atcfuse.graph.single import keep_nan, tap
 from atcfuse.kernel import KernelSpec
 from atcfuse.precision import DEFAULT_MODE
 from atcfuse.progress import counted
@@ -33,6 +33,7 @@ from atcfuse.verify.values import Array, Feed, Value
 
 MAX_FEEDS = 2
 """Generated input sets that the twin runs: the plainest and, where there are masks, a padded one."""
+_ISNAN_SINCE = 9
 FLOAT_LIMIT, HALF_LIMIT = 1e-4, 2e-2
 """The largest error that passes, relative to the largest number of an output; the second for 16-bit elements."""
 
@@ -212,6 +213,8 @@ class _Twin:
     ) -> Iterator[OutputError]:
         if kernel.op_type not in self._sessions:
             model = signature_model(kernel.signature, node.attributes, self._opset)
+            if self._opset >= _ISNAN_SINCE:
+                keep_nan(model)
             self._sessions[kernel.op_type] = (Session(model, Path()), read_interface(model))
         session, interface = self._sessions[kernel.op_type]
         expected = session.run(inputs, interface)

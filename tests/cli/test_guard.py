@@ -41,7 +41,7 @@ def test_an_interrupt_leaves_nothing_behind(atcfuse, bert, monkeypatch):
     def interrupted(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "to_json", interrupted)  # after the model has been staged
+    monkeypatch.setattr(api.file, "to_json", interrupted)  # after the model has been staged
     before = files(bert.parent)
     outcome = atcfuse("optimize", bert)
     assert outcome.code == 130
@@ -53,7 +53,11 @@ def test_a_signal_ends_the_program_with_its_own_code(tmp_path, number, code):
     fifo = tmp_path / "sw.json"  # the program waits for its switch file
     os.mkfifo(fifo)
     program = _program("optimize", str(SAMPLES / "bert_ts11_fp32_dynamic.onnx"), "--fusion-switch-file", str(fifo))
-    with subprocess.Popen(program, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+
+    def heard() -> None:  # a shell ignores SIGINT for what it runs in the background
+        signal.signal(number, signal.SIG_DFL)
+
+    with subprocess.Popen(program, stderr=subprocess.PIPE, cwd=tmp_path, preexec_fn=heard) as process:
         writer = os.open(fifo, os.O_WRONLY)  # returns when the program has opened it
         time.sleep(0.1)
         process.send_signal(number)

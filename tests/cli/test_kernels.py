@@ -239,3 +239,29 @@ def test_run_names_the_element_type_of_masks(atcfuse: Run, tmp_path: Path, monke
     shown = atcfuse("kernels", "run", tmp_path / "masks.fused.onnx")
     assert shown.code == 0
     assert re.search(r"AtcfuseElementwise\w{10} +bool +1 ", shown.out)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("opset", "name", "axes"), [(17, "ReduceMax<axes = [-1]>(x)", ""), (18, "ReduceMax(x, last)", "last")]
+)
+def test_a_nan_anywhere_in_a_row_is_no_fault_of_a_kernel(
+    atcfuse: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opset: int, name: str, axes: str
+) -> None:
+    """onnxruntime's extrema miss a NaN that is not the first of its row; kernels and ONNX do not."""
+    monkeypatch.delenv("GF_AUTOFUSION_DISABLE")
+    given = "<int64[1] last = {-1}>" if axes else ""
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    rows (float[4,96] x) => (float[4,96] y, bool[4,96] z, float[4,96] s) {given} {{
+      top = {name} \n low = {name.replace("Max", "Min")} \n y = Sub (x, top) \n z = Greater (x, low) \n s = Sign (x)
+    }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "rows.onnx")
+    x = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float32)
+    x[0, 0], x[1, 5], x[2, 95] = np.nan, np.nan, np.nan
+    np.savez(tmp_path / "x.npz", x=x)
+    done = atcfuse("optimize", tmp_path / "rows.onnx", "--force", "elementwise", "--min-saving", "0", "--no-kernels")
+    assert (done.code, "FusedElementwise" in done.out) == (0, True)
+    pair = (tmp_path / "rows.onnx", tmp_path / "rows.fused.onnx")
+    done = atcfuse("verify", *pair, "--kernels", "--inputs", tmp_path / "x.npz")
+    assert done.code == 0, done.err
+    assert "in the twin: they agree with onnxruntime" in done.out

@@ -13,6 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 Array = np.ndarray[Any, np.dtype[Any]]
 Dims = Sequence[int | str]
 
+B, S, K, M = 2, 3, 8, 6
+"""Batch, positions and columns of generated rows, columns of their projection."""
+
 ELEMENTS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 
 
@@ -127,3 +130,49 @@ class Builder:
         made = helper.make_model(graph, opset_imports=imports, ir_version=8)
         onnx.checker.check_model(made)
         return made
+
+
+@dataclass
+class Rows:
+    """A model of rows [B, S, K] in the making: of a case's opset, element type and kind of dims."""
+
+    case: Mapping[str, str]
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.b = Builder(int(self.case["opset"]), self.case["dtype"])
+        self.rng = np.random.default_rng(self.seed)
+        dynamic = self.case["dims"] == "dynamic"
+        self.rows: tuple[int | str, int | str] = ("batch", "positions") if dynamic else (B, S)
+
+    def _weight(self, *shape: int) -> Array:
+        return self.rng.standard_normal(shape).astype(self.b.dtype)
+
+
+class Projected(Rows):
+    """Rows that are projected to M columns, in the case's spelling of `weights`."""
+
+    def _project(self, x: str, how: str) -> str:
+        b = self.b
+        if not how.startswith("gemm"):
+            product = b.op("MatMul", x, self._matrix(K, M))
+            if how == "matmul":
+                return product
+            bias = b.constant(self._weight(M))
+            return b.op("Add", bias, product) if how == "bias_left" else b.op("Add", product, bias)
+        transposed = int(how == "gemm_trans")
+        weight = self._matrix(*((M, K) if transposed else (K, M)))
+        flat = b.op("Reshape", x, b.ints([-1, K]))
+        bias = [b.constant(self._weight(M))] if how in ("gemm", "gemm_trans") else []
+        rows = b.op("Gemm", flat, weight, *bias, **({"transB": 1} if transposed else {}))
+        back = b.reshape(rows, [B, S, M] if self.case["dims"] == "static" else [f"{x}:0", f"{x}:1", M])
+        return back if how != "gemm_then_bias" else b.op("Add", b.constant(self._weight(M)), back)
+
+    def _matrix(self, rows: int, columns: int) -> str:
+        b, how = self.b, self.case["weights"]
+        if how == "transposed":
+            return b.transpose(b.constant(self._weight(columns, rows)), 1, 0)
+        made = b.constant(self._weight(rows, columns))
+        if how == "constant":
+            return b.op("Constant", value=b.initializers.pop())
+        return b.op("Identity", made) if how == "identity" else made

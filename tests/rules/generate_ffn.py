@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-import numpy as np
-from building import Array, Builder, Built
+from building import Array, B, Built, K, Rows, S
 
-B, S, K, I = 2, 3, 8, 12  # noqa: E741
+I = 12  # noqa: E741
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "norm": ("none", "layer_norm", "rms_norm"),
@@ -51,17 +49,7 @@ def build(case: Mapping[str, str], seed: int = 0) -> Built:
     return _Network(case, seed).build()
 
 
-@dataclass
-class _Network:
-    case: Mapping[str, str]
-    seed: int
-
-    def __post_init__(self) -> None:
-        self.b = Builder(int(self.case["opset"]), self.case["dtype"])
-        self.rng = np.random.default_rng(self.seed)
-        dynamic = self.case["dims"] == "dynamic"
-        self.rows: tuple[int | str, int | str] = ("batch", "positions") if dynamic else (B, S)
-
+class _Network(Rows):
     def build(self) -> Built:
         b, case = self.b, self.case
         x = b.input("x", [*self.rows, K])

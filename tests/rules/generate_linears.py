@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-import numpy as np
-from building import Array, Builder, Built
-
-B, S, K, M = 2, 3, 8, 6
+from building import Array, B, Built, K, M, Projected, S
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "before": ("none", "relu", "silu", "gelu_erf", "gelu_quick", "layer_norm", "rms_norm", "dropout"),
@@ -49,22 +45,12 @@ def build(case: Mapping[str, str], seed: int = 0) -> Built:
     return _Linear(case, seed).build()
 
 
-@dataclass
-class _Linear:
-    case: Mapping[str, str]
-    seed: int
-
-    def __post_init__(self) -> None:
-        self.b = Builder(int(self.case["opset"]), self.case["dtype"])
-        self.rng = np.random.default_rng(self.seed)
-        dynamic = self.case["dims"] == "dynamic"
-        self.rows: tuple[int | str, int | str] = ("batch", "positions") if dynamic else (B, S)
-
+class _Linear(Projected):
     def build(self) -> Built:
         b, case = self.b, self.case
         x = b.input("x", [*self.rows, K])
         residual = b.input("r", [*self.rows, M]) if case["residual"] in ("left", "right") else ""
-        value = self._linear(self._before(x))
+        value = self._project(self._before(x), self.case["linear"])
         if case["read"] == "shape":
             b.output(b.op("Shape", value), 1, element=7)
         value = self._activation(self._scaled(value), case["activation"])
@@ -90,31 +76,6 @@ class _Linear:
             scaled = b.op("Mul", b.op("Div", centred, root), b.constant(self._weight(K)))
             return b.op("Dropout", scaled) if how == "dropout" else scaled
         return self._activation(x, how)
-
-    def _linear(self, x: str) -> str:
-        b, how = self.b, self.case["linear"]
-        if not how.startswith("gemm"):
-            product = b.op("MatMul", x, self._matrix(K, M))
-            if how == "matmul":
-                return product
-            bias = b.constant(self._weight(M))
-            return b.op("Add", bias, product) if how == "bias_left" else b.op("Add", product, bias)
-        transposed = int(how == "gemm_trans")
-        weight = self._matrix(*((M, K) if transposed else (K, M)))
-        flat = b.op("Reshape", x, b.ints([-1, K]))
-        bias = [b.constant(self._weight(M))] if how in ("gemm", "gemm_trans") else []
-        rows = b.op("Gemm", flat, weight, *bias, **({"transB": 1} if transposed else {}))
-        back = b.reshape(rows, [B, S, M] if self.case["dims"] == "static" else [f"{x}:0", f"{x}:1", M])
-        return back if how != "gemm_then_bias" else b.op("Add", b.constant(self._weight(M)), back)
-
-    def _matrix(self, rows: int, columns: int) -> str:
-        b, how = self.b, self.case["weights"]
-        if how == "transposed":
-            return b.transpose(b.constant(self._weight(columns, rows)), 1, 0)
-        made = b.constant(self._weight(rows, columns))
-        if how == "constant":
-            return b.op("Constant", value=b.initializers.pop())
-        return b.op("Identity", made) if how == "identity" else made
 
     def _scaled(self, value: str) -> str:
         b, how = self.b, self.case["scale"]

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-import numpy as np
-from building import Array, Builder, Built
-
-B, S, K, M = 2, 3, 8, 6
+from building import Array, B, Built, K, Projected, S
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "norm": (
@@ -52,17 +48,7 @@ def build(case: Mapping[str, str], seed: int = 0) -> Built:
     return _Norm(case, seed).build()
 
 
-@dataclass
-class _Norm:
-    case: Mapping[str, str]
-    seed: int
-
-    def __post_init__(self) -> None:
-        self.b = Builder(int(self.case["opset"]), self.case["dtype"])
-        self.rng = np.random.default_rng(self.seed)
-        dynamic = self.case["dims"] == "dynamic"
-        self.rows: tuple[int | str, int | str] = ("batch", "positions") if dynamic else (B, S)
-
+class _Norm(Projected):
     def build(self) -> Built:
         b = self.b
         x = b.input("x", [*self.rows, K])
@@ -77,9 +63,6 @@ class _Norm:
             b.output(b.op("Shape", normalized), 1, element=7)
         feed: dict[str, Array] = {"x": (self.rng.standard_normal([B, S, K]) * 2 + 0.5).astype(b.dtype)}
         return Built(b.model(), (feed,))
-
-    def _weight(self, *shape: int) -> Array:
-        return self.rng.standard_normal(shape).astype(self.b.dtype)
 
     def _norm(self, x: str) -> str:
         kind = self.case["norm"]
@@ -162,29 +145,7 @@ class _Norm:
         return b.op("Add", b.op("Mul", x, gain), moved)
 
     def _linear(self, x: str, position: int) -> str:
-        b, how = self.b, self.case["linear"]
-        if how == "mixed":
-            how = ("matmul", "gemm_trans", "matmul_bias", "bias_left")[position]
-        if not how.startswith("gemm"):
-            product = b.op("MatMul", x, self._matrix(K, M))
-            if how == "matmul":
-                return product
-            bias = b.constant(self._weight(M))
-            return b.op("Add", bias, product) if how == "bias_left" else b.op("Add", product, bias)
-        transposed = int(how == "gemm_trans")
-        weight = self._matrix(*((M, K) if transposed else (K, M)))
-        flat = b.op("Reshape", x, b.ints([-1, K]))
-        bias = [b.constant(self._weight(M))] if how in ("gemm", "gemm_trans") else []
-        rows = b.op("Gemm", flat, weight, *bias, **({"transB": 1} if transposed else {}))
-        back = b.reshape(rows, [B, S, M] if self.case["dims"] == "static" else [f"{x}:0", f"{x}:1", M])
-        return back if how != "gemm_then_bias" else b.op("Add", b.constant(self._weight(M)), back)
-
-    def _matrix(self, rows: int, columns: int) -> str:
-        b, how = self.b, self.case["weights"]
-        if how == "transposed":
-            return b.transpose(b.constant(self._weight(columns, rows)), 1, 0)
-        made = b.constant(self._weight(rows, columns))
-        if how == "constant":
-            tensor = b.initializers.pop()
-            return b.op("Constant", value=tensor)
-        return b.op("Identity", made) if how == "identity" else made
+        how = self.case["linear"]
+        return self._project(
+            x, ("matmul", "gemm_trans", "matmul_bias", "bias_left")[position] if how == "mixed" else how
+        )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
 import generate
 import generate_ffn
@@ -12,37 +10,11 @@ import generate_norms
 import generate_rotary
 import generate_sums
 import pytest
+from mutants import Generator, judge
 from mutate import MUTATIONS, mutant
 from pairwise import random_case
-from running import difference, fused_ops, optimized, run
 
-Generator = Any
 PER_SEED = 20
-
-
-def _judge(module: Generator, rng: random.Random) -> str:
-    """One mutant: `kept`, `fused`, `invalid` where onnxruntime refuses it, or what is wrong."""
-    case = random_case(module.CHOICES, module.valid, rng)
-    built = module.build(case)
-    made = next(filter(None, (mutant(built.model, built.feeds[0], rng) for _ in range(50))))
-    references = _results(lambda: [run(made.model, feed) for feed in built.feeds])
-    if references is None:
-        return "invalid"
-    result = optimized(made.model)
-    if not fused_ops(result):
-        return "kept"
-    for feed, reference in zip(built.feeds, references, strict=True):
-        wrong = difference(reference, run(result.model, feed), case["dtype"])
-        if wrong:
-            return f"{wrong} after {made.what} in {case}"
-    return "fused"
-
-
-def _results(compute: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
-    try:
-        return compute()
-    except Exception:  # onnxruntime's exceptions share no base class; a faulty model may not run at all
-        return None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +25,7 @@ def _results(compute: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]
 @pytest.mark.parametrize("seed", range(8))
 def test_mutants_are_kept_or_agree(module: Generator, seed: int) -> None:
     rng = random.Random(f"{module.__name__} {seed}")
-    outcomes = [_judge(module, rng) for _ in range(PER_SEED)]
+    outcomes = [judge(module, rng) for _ in range(PER_SEED)]
     assert [o for o in outcomes if o not in ("kept", "fused", "invalid")] == []
     # Of a feed-forward network some part always fuses: a projection with what is left around it.
     assert ({"fused"} if module is generate_ffn else {"kept", "fused"}) <= set(outcomes)

@@ -36,12 +36,12 @@ _IN_FILES = {
     "skeleton/write.py": r"^(rule|switch|summary|why|limits|level|anchor|draft): |^\s*#|^    |^  \{\}: ",
     "artifacts.py": r"^Written by atcfuse",
     "graph/text.py": r"ir_version",
-    "api.py": r"^<iframe|^expected a ModelProto",
+    "api/memory.py": r"^<iframe|^expected a ModelProto",
     "graph/edit.py": r"^the replacements close",
     "verify/drift.py": r"^import sys",
     "cli/app.py": r"^atcfuse \{\}\n$",
     "elementwise/expression.py": r"^columns \{\}$|^rows \{\}$|^out \{\}$",
-    "files.py": r"^not a path inside",
+    "files/staging.py": r"^not a path inside",
     "verify/files.py": r"^Object arrays$",
 }
 """Literals that become parts of files that atcfuse writes, or of errors of its programmers."""

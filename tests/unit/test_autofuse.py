@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-import onnxruntime
 import pytest
 from elementwise_models import FLOAT, FLOAT16, random_model
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, parser
 from onnx.reference import ReferenceEvaluator
+from plain import run_plain as run
 
 from atcfuse import safety
 from atcfuse.artifacts import model_project
@@ -40,15 +40,6 @@ def tools(**changes: object) -> Toolbox:
 
 def optimized(model: ModelProto, using: Toolbox | None = None) -> Result:
     return optimize_proto(copy.deepcopy(model), using or tools())
-
-
-def run(model: ModelProto, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    known = {i.name for i in session.get_inputs()}
-    return session.run(None, {name: value for name, value in inputs.items() if name in known})  # type: ignore[no-any-return]
 
 
 def interpret(model: ModelProto, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
+from plain import run_plain as run
 
 import atcfuse
 from atcfuse.diagnostics import AtcfuseError
@@ -53,13 +53,6 @@ NO_OP_BETWEEN = """(float[2,3,8] x, float[2,3,8] r, float[8,8] wq, float[8,8] wk
     l = MatMul(d, wo)
     y = Add(l, r)
   }"""
-
-
-def run(model: onnx.ModelProto, feed: Arrays) -> list[np.ndarray[Any, Any]]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return ort.InferenceSession(model.SerializeToString(), options).run(None, feed)
 
 
 def agree(text: str, feed: Arrays, opset: int = 17, **options: Any) -> list[str]:

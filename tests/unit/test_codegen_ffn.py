@@ -19,7 +19,8 @@ from atcfuse.codegen.ffn import refusal as signature_refusal
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.kernel import load_kernels
 from atcfuse.tiling import PLATFORM_910B, Platform
-from atcfuse.tiling.ffn import Norm, Problem, plan, predict, problem_of, refusal
+from atcfuse.tiling.ffn import plan, predict
+from atcfuse.tiling.ffn_problem import Norm, Problem, problem_of, refusal
 from atcfuse.twin import TwinResult, run_kernel
 
 KERNELS = Path(__file__).parents[2] / "kernels"

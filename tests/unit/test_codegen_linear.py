@@ -32,7 +32,8 @@ from atcfuse.codegen.linear import refusal as signature_refusal
 from atcfuse.diagnostics import AtcfuseError
 from atcfuse.reference import evaluate
 from atcfuse.tiling import PLATFORM_910B, Platform
-from atcfuse.tiling.linear import Problem, features, plan, predict, problem_of, refusal
+from atcfuse.tiling.linear import plan, predict, refusal
+from atcfuse.tiling.linear_problem import Problem, features, problem_of
 from atcfuse.twin import TwinResult, run_kernel
 
 SMALL = replace(PLATFORM_910B, cube_cores=2, vector_cores=4)

@@ -7,13 +7,12 @@ from copy import deepcopy
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime as ort
+import plain
 import pytest
+from infer_oracle import inferred
 
 import atcfuse
 from atcfuse import commute
-from atcfuse.graph.index import Model
-from atcfuse.graph.infer import infer
 from atcfuse.graph.snapshot import Snapshot
 from atcfuse.keep_nodes import NO_NODES, parse_keep_nodes
 from atcfuse.options import Options
@@ -84,24 +83,13 @@ STAYS = {
 
 
 def parsed(text: str, opset: int = 17) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(HEAD.replace("{opset}", str(opset)) + text)
-    for number, node in enumerate(model.graph.node):
-        node.name = f"n{number}"
-    return model
-
-
-def indexed(proto: onnx.ModelProto) -> Model:
-    model = Model(proto)
-    infer(model)
-    return model
+    return plain.parsed(HEAD.replace("{opset}", str(opset)) + text)
 
 
 def run(model: onnx.ModelProto, batch: int, length: int) -> list[np.ndarray]:
     rng = np.random.default_rng(3)
     sizes = {"B": batch, "S": length, "R": batch * length}
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = plain.plain_session(model)
     shapes = {i.name: [sizes.get(d, d) for d in i.shape] for i in session.get_inputs()}
     return list(session.run(None, {n: rng.normal(size=s).astype(np.float32) for n, s in shapes.items()}))
 
@@ -109,7 +97,7 @@ def run(model: onnx.ModelProto, batch: int, length: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("text", MOVES.values(), ids=MOVES)
 def test_a_moved_transpose_changes_no_number(text: str) -> None:
     proto = parsed(text)
-    original, model = deepcopy(proto), indexed(proto)
+    original, model = deepcopy(proto), inferred(proto)
     moves = commute.find(model, NO_NODES)
     assert len(moves) == 1
     moved = commute.carry_out(model, moves)
@@ -118,12 +106,12 @@ def test_a_moved_transpose_changes_no_number(text: str) -> None:
         for want, have in zip(run(original, batch, length), run(proto, batch, length), strict=True):
             assert want.shape == have.shape
             np.testing.assert_allclose(have, want, rtol=1e-6, atol=1e-6)
-    assert commute.stuck(indexed(proto), moved) == {moved[0].name}, "no fusion took it"
+    assert commute.stuck(inferred(proto), moved) == {moved[0].name}, "no fusion took it"
 
 
 @pytest.mark.parametrize("text", STAYS.values(), ids=STAYS)
 def test_what_is_not_proved_to_commute_stays(text: str) -> None:
-    assert commute.find(indexed(parsed(text)), NO_NODES) == []
+    assert commute.find(inferred(parsed(text)), NO_NODES) == []
 
 
 def test_before_opset_14_rows_are_dealt_out_only_where_no_extent_can_be_zero() -> None:
@@ -131,21 +119,21 @@ def test_before_opset_14_rows_are_dealt_out_only_where_no_extent_can_be_zero() -
         "s = Shape<start = 0, end = 2>(a)", "l = Shape(a) s = Slice(l, i, k)"
     )
     text = text.replace("<int64[2] flat", "<int64[1] i = {0}, int64[1] k = {2}, int64[2] flat")
-    assert len(commute.find(indexed(parsed(text, 14)), NO_NODES)) == 1
-    assert commute.find(indexed(parsed(text, 13)), NO_NODES) == []
+    assert len(commute.find(inferred(parsed(text, 14)), NO_NODES)) == 1
+    assert commute.find(inferred(parsed(text, 13)), NO_NODES) == []
     static = text.replace("float[S,B,2,4]", "float[3,2,2,4]").replace("float[B,S,8]", "float[2,3,8]")
-    assert len(commute.find(indexed(parsed(static, 13)), NO_NODES)) == 1
+    assert len(commute.find(inferred(parsed(static, 13)), NO_NODES)) == 1
 
 
 def test_nodes_that_the_user_keeps_do_not_move() -> None:
-    model = indexed(parsed(MOVES["a projection with bias"]))
+    model = inferred(parsed(MOVES["a projection with bias"]))
     assert commute.find(model, parse_keep_nodes(["n1"])) == []
 
 
 def test_a_snapshot_brings_every_byte_back() -> None:
     proto = parsed(MOVES["back, over a matrix of rows"])
     before = proto.SerializeToString(deterministic=True)
-    model = indexed(proto)
+    model = inferred(proto)
     snapshot = Snapshot.of(model)
     commute.carry_out(model, commute.find(model, NO_NODES))
     assert proto.SerializeToString(deterministic=True) != before

@@ -82,11 +82,11 @@ def test_a_fused_model_is_debugged_as_the_page_says(
 
 
 def test_the_examples_in_python_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import atcfuse.api
+    import atcfuse.api.memory
 
     (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
     monkeypatch.chdir(tmp_path)
     page = str(ROOT / "docs" / "python.md")
     assert doctest.testfile(page, module_relative=False).failed == 0
-    ran = doctest.testmod(atcfuse.api)
+    ran = doctest.testmod(atcfuse.api.memory)
     assert (ran.failed, ran.attempted) == (0, 2)

@@ -166,7 +166,7 @@ def test_equal_agrees_with_numbers(a: int, b: int) -> None:
     "text",
     [
         "9 ** 9 ** 9", "((9 ** 64) ** 64) ** 64", "(-8) ** 0.5", "... - 1", "... % B", "B // ...", "B / ...", "not ...", "-'a'", "1 in 'abc'", "[1] in 'abc'",
-        "... == 1 or 0", "1e308 * 10 // 1", "length(1) if 0 else 10 ** 90", "... < 1",
+        "... == 1 or 0", "(B - 0.3) // 1", "B * 0.5", "(0.5 + B) % 2", "1e308 * 10 // 1", "length(1) if 0 else 10 ** 90", "... < 1",
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_or_is_huge_is_unknown(text: str) -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from atcfuse import files
 from atcfuse.diagnostics import AtcfuseError, UsageError
-from atcfuse.files import Transaction
+from atcfuse.files import Transaction, staging
 
 OLD, NEW = b"old" * 1000, b"new" * 1000
 
@@ -97,7 +96,7 @@ def test_a_generated_folder_is_replaced_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(files, "_exchange", lambda a, b: False)
+        monkeypatch.setattr(staging, "_exchange", lambda a, b: False)
     tree = tmp_path / "out.kernels"
     with Transaction() as outputs:
         outputs.folder(tree, {"mark": "1", "op/a.cpp": "a", "build.sh": "#!"}, marker="mark", executable=["build.sh"])

@@ -11,6 +11,7 @@ import onnx.parser
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from plain import run_plain as run
 
 from atcfuse.api import optimize, optimize_file
 from atcfuse.options import Options
@@ -74,13 +75,6 @@ def model_of(
     made = [helper.make_tensor_value_info(name, TYPES[kind], None) for name in outputs]
     graph = helper.make_graph(nodes, "g", given, made, [numpy_helper.from_array(a, n) for n, a in tensors.items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
-
-
-def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
 
 
 def feeds(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from atcfuse.graph.infer import infer
 from atcfuse.graph.store import load
 from atcfuse.match.values import Refusal
 from atcfuse.planner import KernelWork, plan_linear
-from atcfuse.tiling.linear import Problem
+from atcfuse.tiling.linear_problem import Problem
 from atcfuse.vectors import decode, signature_model, vector_files
 
 B1, P3 = load_device("Ascend910B1"), load_device("Ascend310P3")

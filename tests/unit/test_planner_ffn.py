@@ -13,7 +13,8 @@ from atcfuse.match.values import Refusal
 from atcfuse.planner import KernelWork, plan_ffn, plan_norm
 from atcfuse.planner.work import platform
 from atcfuse.tiling import layer_norm_qkv
-from atcfuse.tiling.ffn import Norm, Problem, plan, predict
+from atcfuse.tiling.ffn import plan, predict
+from atcfuse.tiling.ffn_problem import Norm, Problem
 
 B1, P3, OLD = (load_device(name) for name in ("Ascend910B1", "Ascend310P3", "Ascend910A"))
 BERT = Problem(4096, 768, 3072, 768, "gelu_erf", biases=(True, False, True), norm=Norm(added=True))

@@ -7,13 +7,12 @@ from copy import deepcopy
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime as ort
+import plain
 import pytest
+from infer_oracle import inferred
 
 import atcfuse
 from atcfuse import commute
-from atcfuse.graph.index import Model
-from atcfuse.graph.infer import infer
 from atcfuse.keep_nodes import NO_NODES
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[B,3,S,4] q, float[B,3,4,S] k, float[B,3,S,4] v) => (float[B,3,S,4] y)'
@@ -48,16 +47,7 @@ STAYS = {
 
 
 def parsed(text: str) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(HEAD + text)
-    for number, node in enumerate(model.graph.node):
-        node.name = f"n{number}"
-    return model
-
-
-def indexed(proto: onnx.ModelProto) -> Model:
-    model = Model(proto)
-    infer(model)
-    return model
+    return plain.parsed(HEAD + text)
 
 
 def run(model: onnx.ModelProto) -> np.ndarray:
@@ -66,21 +56,19 @@ def run(model: onnx.ModelProto) -> np.ndarray:
         n: rng.normal(size=s).astype(np.float32)
         for n, s in (("q", (2, 3, 5, 4)), ("k", (2, 3, 4, 5)), ("v", (2, 3, 5, 4)))
     }
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return np.asarray(ort.InferenceSession(model.SerializeToString(), options).run(None, feeds)[0])
+    return plain.run_plain(model, feeds)[0]
 
 
 @pytest.mark.parametrize("text", MOVES.values(), ids=MOVES)
 def test_a_moved_factor_changes_no_number_and_lets_attention_fuse(text: str) -> None:
     proto = parsed(text)
-    original, model = deepcopy(proto), indexed(proto)
+    original, model = deepcopy(proto), inferred(proto)
     moves = commute.find(model, NO_NODES)
     assert len(moves) == 1
     moved = commute.carry_out(model, moves)
     onnx.checker.check_model(proto, full_check=True)
     np.testing.assert_allclose(run(proto), run(original), rtol=1e-5, atol=1e-6)
-    assert commute.stuck(indexed(proto), moved) == {moved[0].name}, "no fusion took it"
+    assert commute.stuck(inferred(proto), moved) == {moved[0].name}, "no fusion took it"
     result = atcfuse.optimize(original, dialect="portable", min_saving_us=0.0)
     assert [f["op"] for f in result.report["fusions"]].count("FusedAttention") == 1
     np.testing.assert_allclose(run(result.model), run(original), rtol=1e-5, atol=1e-6)
@@ -88,7 +76,7 @@ def test_a_moved_factor_changes_no_number_and_lets_attention_fuse(text: str) -> 
 
 @pytest.mark.parametrize("text", STAYS.values(), ids=STAYS)
 def test_what_is_not_proved_to_commute_stays(text: str) -> None:
-    assert commute.find(indexed(parsed(text)), NO_NODES) == []
+    assert commute.find(inferred(parsed(text)), NO_NODES) == []
 
 
 def test_a_factor_that_no_attention_takes_up_goes_back() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from plain import run_plain as run
 
 import atcfuse
 from atcfuse.check import check
@@ -38,14 +38,6 @@ def attention(opset: int, ir: int = 8) -> onnx.ModelProto:
     for number, node in enumerate(graph.node):
         node.name = f"n{number}"
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
-
-
-def run(model: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
-    """The outputs in onnxruntime, without optimizations."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return ort.InferenceSession(model.SerializeToString(), options).run(None, feed)
 
 
 def fused(model: onnx.ModelProto, **more: Any) -> onnx.ModelProto:
