@@ -131,3 +131,18 @@ def test_what_may_mask_is_no_ordinary_value(body: str, ordinary: bool) -> None:
     model = Model(parse_graph(f"(float[3,3] x) => (float y) {{ {body} }}", 19))
     infer(model)
     assert is_ordinary(model.main, "y") is ordinary
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ('Einsum<equation = "ab,bc->ac">(x, x)', True),
+        ('Einsum<equation = "ab,ab->ab">(x, x)', False),
+        ('Einsum<equation = "ab->a">(x)', False),
+        ('Einsum<equation = "ab,bc">(x, x)', False),
+    ],
+)
+def test_an_einsum_that_sums_products_is_one(node: str, expected: bool) -> None:
+    model = Model(parse_graph(f"(float[3,3] x) => (float y) {{ y = {node} }}", 19))
+    infer(model)
+    assert is_ordinary(model.main, "y") is expected

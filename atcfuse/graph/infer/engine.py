@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onnx import AttributeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
-from atcfuse.dims import Dim, Poly, parse_dim_param, symbol, symbols
+from atcfuse.dims import Dim, Poly, is_nonnegative, parse_dim_param, split_constant, symbol, symbols
 from atcfuse.graph.constants import tensor_fact
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import STANDARD, Model, Node, Scope
@@ -122,9 +122,10 @@ class Evaluator:
         result = operator(call)
         made = [result] if isinstance(result, Fact) else result[: len(node.outputs)]
         facts = [*map(self._one, made), *[UNKNOWN] * (len(node.outputs) - len(made))]
-        for fact in facts:
-            if fact.shape:
-                scope.extents.update([d for d in fact.shape if isinstance(d, Poly)])
+        for dim in (d for fact in facts for d in fact.shape or ()):
+            if isinstance(dim, Poly) and not is_nonnegative(dim):
+                rest, constant = split_constant(dim)
+                scope.extents[rest] = min(constant, scope.extents.get(rest, constant))
         if len(self.taken) == named and not call.bodies and UNKNOWN not in call.inputs:
             self._results[key] = facts
         return facts
