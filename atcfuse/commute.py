@@ -8,17 +8,23 @@ sum stand side by side. Moves are tried: one that no fusion takes up is undone (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Union
 
-from atcfuse import einsum, rescale
+from atcfuse import einsum, prefix, regroup, rescale, sink, subtract, unshare
 from atcfuse.dims import Dim
 from atcfuse.einsum import Product
 from atcfuse.graph.edit import Names, NewNode, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.views import is_view
 from atcfuse.keep_nodes import KeepNodes
+from atcfuse.prefix import Rotation
+from atcfuse.regroup import Regrouping
 from atcfuse.rescale import Rescaling
+from atcfuse.sink import Sinking
+from atcfuse.subtract import Subtraction
+from atcfuse.unshare import Parting
 
 _EXACT_RESHAPE = 14
 """The opset from which on a Reshape can be told that 0 means no elements, not the operand's own extent."""
@@ -68,6 +74,27 @@ class Move:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """A Transpose of which nothing but the shape is read: that is known without it."""
+
+    scope: Scope
+    transpose: Node
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The node that goes."""
+        return frozenset((self.transpose.index,))
+
+    @property
+    def name(self) -> str:
+        """What the move is remembered by."""
+        return self.transpose.name
+
+
+AnyMove = Union[Move, Rescaling, Product, Subtraction, Regrouping, Sinking, Parting, Rotation, Unread]
+
+
+@dataclass(frozen=True)
 class Moved:
     """A move that was carried out: its name, and the values that operators `op` make while nothing takes it up."""
 
@@ -76,15 +103,15 @@ class Moved:
     op: str = "Transpose"
 
 
-def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Move | Rescaling | Product]:
+def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[AnyMove]:
     """The moves that may pay, none that changes a node of another one, of `keep`, or by the name of one in `stuck`."""
-    found: list[Move | Rescaling | Product] = []
+    found: list[AnyMove] = []
     for scope in model.scopes():
         taken: set[int] = set()
         for node in scope.nodes:
             if node.name in stuck:
                 continue
-            move = _moves(scope, node) or rescale.find(scope, node) or einsum.find(scope, node)
+            move = _begun(scope, node)
             if move is None or taken & move.members:
                 continue
             if any(keep.reason(n.name, n.op) for n in (scope.nodes[i] for i in move.members)):
@@ -94,27 +121,44 @@ def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Mov
     return found
 
 
+def _begun(scope: Scope, node: Node) -> AnyMove | None:
+    """The first kind of move that a node begins or ends."""
+    for search in _SEARCHES:
+        found = search(scope, node)
+        if found is not None:
+            return found
+    return None
+
+
+def _unread(scope: Scope, node: Node) -> Unread | None:
+    value = node.outputs[0] if node.op == "Transpose" else ""
+    readers = scope.consumers.get(value, ())
+    if not readers or scope.is_output(value) or value in scope.captured or any(n.op != "Shape" for n in readers):
+        return None
+    return Unread(scope, node) if isinstance(node.attributes.get("perm"), tuple) else None
+
+
+def _without(move: Unread, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
+    shapes = {n.index: _shape(move.transpose, n, names) for n in move.scope.consumers[move.transpose.outputs[0]]}
+    return (), "", Replacement(move.scope, move.members, (), shapes)
+
+
 def _moves(scope: Scope, node: Node) -> Move | None:
     if node.op != "Transpose" or not _of_leading_axes(scope, node):
         return None
     return _down(scope, node) or _up(scope, node)
 
 
-def carry_out(model: Model, moves: Sequence[Move | Rescaling | Product]) -> list[Moved]:
-    """Moves the Transposes and factors, in place."""
+def carry_out(model: Model, moves: Sequence[AnyMove]) -> list[Moved]:
+    """Carries the moves out, in place."""
     names = Names(model)
     done, replacements = [], []
     for move in moves:
-        if isinstance(move, Rescaling):
-            done.append(Moved(move.name, (move.made,), "MatMul"))
-            replacements.append(rescale.carry_out(move, names))
-            continue
-        if isinstance(move, Product):
-            made, replacement = einsum.carry_out(move, names)
-            done.append(Moved(move.name, made, "MatMul"))
-            replacements.append(replacement)
-            continue
-        moved, replacement = (_moved_up if move.up else _moved_down)(move, names)
+        if isinstance(move, Move):
+            moved, replacement = (_moved_up if move.up else _moved_down)(move, names)
+        else:
+            made, op, replacement = _CARRY_OUT[type(move)](move, names)
+            moved = Moved(move.name, made, op)
         done.append(moved)
         replacements.append(replacement)
     apply(model, replacements, (), names)
@@ -193,7 +237,8 @@ def _up(scope: Scope, node: Node) -> Move | None:
     if unflatten is not None:
         value = unflatten.inputs[0]
         maker = scope.producers.get(value)
-        if maker is None or not _only_read_by(scope, value, unflatten):
+        others = [n.index for n in scope.readers(value) if n.op != "Shape"]
+        if maker is None or scope.is_output(value) or value in scope.captured or others != [unflatten.index]:
             return None
     linear = _projection_making(scope, maker)
     if linear is None or not _from_view(scope, linear.product.inputs[0]):
@@ -274,7 +319,13 @@ def _moved_up(move: Move, names: Names) -> tuple[Moved, Replacement]:
         made += linear.on(turned, node.outputs[0], names)
     else:
         made += _on_matrix(move, turned, names)
-    return Moved(node.name, (turned,)), Replacement(scope, move.members, tuple(made))
+    # The projection of a matrix has the shape of what it projects, see `_same_rows`.
+    shapes = {
+        n.index: (_like(n, (linear.product.inputs[0],), n.outputs[0]),)
+        for n in scope.consumers.get(linear.result, ())
+        if n.op == "Shape"
+    }
+    return Moved(node.name, (turned,)), Replacement(scope, move.members, tuple(made), shapes)
 
 
 def _on_matrix(move: Move, turned: str, names: Names) -> list[NewNode]:
@@ -299,3 +350,29 @@ def _like(node: Node, inputs: tuple[str, ...], output: str, name: str | None = N
     attributes = tuple(node.attributes.items())
     own = node.proto.name if name is None else name
     return NewNode(node.op, own, inputs, (output,), attributes, like=node.index)
+
+
+_SEARCHES: tuple[Callable[[Scope, Node], AnyMove | None], ...] = (
+    _unread,
+    _moves,
+    rescale.find,
+    einsum.find,
+    subtract.find,
+    regroup.find,
+    prefix.find,
+    sink.find,
+    unshare.find,
+)
+"""Every kind of move, asked in this order for the one that a node begins or ends."""
+
+_CARRY_OUT: Mapping[type, Callable[[Any, Names], tuple[tuple[str, ...], str, Replacement]]] = {
+    Unread: _without,
+    Rescaling: rescale.carry_out,
+    Product: einsum.carry_out,
+    Subtraction: subtract.carry_out,
+    Regrouping: regroup.carry_out,
+    Rotation: prefix.carry_out,
+    Sinking: sink.carry_out,
+    Parting: unshare.carry_out,
+}
+"""For every kind of move: the values by which a trial is told, the operator that makes them, what is put in place."""

@@ -226,6 +226,14 @@ def proves_at_most(a: Dim, b: Dim) -> bool:
     return False
 
 
+def split_constant(dim: Dim) -> tuple[Dim, int]:
+    """The dim without its constant term, and that term."""
+    if isinstance(dim, int):
+        return 0, dim
+    constant = next((c for mono, c in dim.terms if not mono), 0)
+    return dim - constant, constant
+
+
 def is_positive(dim: Dim) -> bool:
     """Whether dim >= 1 is certain."""
     return is_nonnegative(dim - 1)

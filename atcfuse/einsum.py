@@ -6,6 +6,7 @@ other moves of `commute`, one after which no attention is fused is undone.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ def find(scope: Scope, node: Node) -> Product | None:
     equation = node.attributes.get("equation") if node.op == "Einsum" else None
     if len(node.inputs) != 2 or not isinstance(equation, str):
         return None
-    terms, arrow, result = equation.replace(" ", "").partition("->")
+    terms, arrow, result = _spelled_out(scope, node, equation.replace(" ", "")).partition("->")
     parts = terms.split(",")
     if not arrow or len(parts) != 2 or not all(_is_plain(t) for t in (*parts, result)):
         return None
@@ -69,8 +70,8 @@ def find(scope: Scope, node: Node) -> Product | None:
     return swapped if after[1] or (not after[0] and _moves(swapped.result) < _moves(found.result)) else found
 
 
-def carry_out(move: Product, names: Names) -> tuple[tuple[str, ...], Replacement]:
-    """The values that the MatMul makes, and what takes the Einsum's place."""
+def carry_out(move: Product, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
+    """What a MatMul makes while no attention is fused, that operator, and what takes the Einsum's place."""
     node, made = move.node, []  # type: Node, list[NewNode]
     inputs = []
     for value, order in zip(move.operands, (move.left, move.right), strict=True):
@@ -83,7 +84,7 @@ def carry_out(move: Product, names: Names) -> tuple[tuple[str, ...], Replacement
     made.append(NewNode("MatMul", node.proto.name, tuple(inputs), (product,), like=node.index))
     if product != output:
         made.append(_transpose(move, product, output, move.result, names))
-    return (product,), Replacement(move.scope, move.members, tuple(made))
+    return (product,), "MatMul", Replacement(move.scope, move.members, tuple(made))
 
 
 def _transpose(move: Product, value: str, result: str, order: tuple[int, ...], names: Names) -> NewNode:
@@ -100,6 +101,20 @@ def _agree(scope: Scope, operands: Sequence[tuple[str, str]]) -> bool:
     (left, a), (right, b) = operands
     long, wide = scope.fact(left).shape or (), scope.fact(right).shape or ()
     return all(long[a.index(c)] == wide[b.index(c)] for c in a if c in b)
+
+
+def _spelled_out(scope: Scope, node: Node, equation: str) -> str:
+    """The equation with a letter for each axis of its ellipses, where all of them stand for equally many."""
+    terms = equation.partition("->")[0].split(",")
+    if "..." not in equation or len(terms) != len(node.inputs):
+        return equation
+    ranks = [scope.fact(v).rank for v in node.inputs]
+    counts = {None if r is None else r - len(t.replace("...", "")) for t, r in zip(terms, ranks, strict=True)}
+    count = counts.pop()
+    letters = [c for c in string.ascii_letters if c not in equation]
+    if counts or count is None or not 0 <= count <= len(letters) or not all("..." in t for t in terms):
+        return equation
+    return equation.replace("...", "".join(letters[:count]))
 
 
 def _is_plain(term: str) -> bool:

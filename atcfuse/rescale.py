@@ -39,11 +39,6 @@ class Rescaling:
         """What the move is remembered by."""
         return self.scale.name
 
-    @property
-    def made(self) -> str:
-        """The value that a MatMul makes for as long as no attention is fused."""
-        return self.scale.outputs[0] if self.total is None else self.product.outputs[0]
-
 
 def find(scope: Scope, node: Node) -> Rescaling | None:
     """The move of the factor that a node multiplies with or divides by, if it is one on scores."""
@@ -59,8 +54,8 @@ def find(scope: Scope, node: Node) -> Rescaling | None:
     return None
 
 
-def carry_out(move: Rescaling, names: Names) -> Replacement:
-    """What takes the place of the nodes."""
+def carry_out(move: Rescaling, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
+    """What an operator makes while no attention is fused, that operator, and what takes the place of the nodes."""
     scale, scores = move.scale, move.scale.outputs[0]
     made: tuple[NewNode, ...]
     if move.total is None:
@@ -68,12 +63,14 @@ def carry_out(move: Rescaling, names: Names) -> Replacement:
         first = _scaled(move, move.product.inputs[0], queries, scale.proto.name)
         inputs = (queries, move.product.inputs[1])
         made = (first, NewNode("MatMul", move.product.proto.name, inputs, (scores,), like=move.product.index))
-        return Replacement(move.scope, move.members, made)
+        return (scores,), "MatMul", Replacement(move.scope, move.members, made)
     parts = [names.fresh(f"{value}/scaled") for value in move.total.inputs]
     own = (scale.proto.name, names.fresh(scale.name))
     scaled = [_scaled(move, v, p, n) for v, p, n in zip(move.total.inputs, parts, own, strict=True)]
     made = (*scaled, NewNode("Add", move.total.proto.name, tuple(parts), (scores,), like=move.total.index))
-    return Replacement(move.scope, move.members, made)
+    # An Einsum may become a MatMul of another value by a move of its own.
+    op, value = ("Add", scores) if move.product.op == "Einsum" else ("MatMul", move.product.outputs[0])
+    return (value,), op, Replacement(move.scope, move.members, made)
 
 
 def _scaled(move: Rescaling, value: str, result: str, name: str) -> NewNode:
@@ -110,7 +107,7 @@ def _of_sum(scope: Scope, node: Node, total: Node, at: int) -> Rescaling | None:
         product = scope.producers.get(value)
         if (
             product is None
-            or product.op != "MatMul"
+            or product.op not in ("MatMul", "Einsum")
             or not product.inputs[1:]
             or not _only_read_by(scope, value, total)
         ):

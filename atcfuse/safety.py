@@ -26,6 +26,9 @@ class Violation:
 Extent = Union[int, tuple[str, int]]
 """One entry of a rewritten shape: a number, or (value, axis) of a surviving value."""
 
+NOBODY_READS = 0
+"""What stands for an extent in a rewritten shape that no reader picks."""
+
 Shapes = Mapping[int, tuple[Extent, ...]]
 """For each `Shape` node that loses its operand: where every extent of that operand can be read instead."""
 
@@ -120,16 +123,45 @@ def _shape_elsewhere(
     before, after = sources
     made = _made_from(scope, reader, before)
     readable = [*(v for v in before if v not in made), *(() if _feeds(scope, reader, members) else after)]
+    read = _extents_read(scope, reader, len(shape))
     found: list[Extent] = []
-    for size in shape:
-        if isinstance(size, int):
-            found.append(size)
+    for axis, size in enumerate(shape):
+        if isinstance(size, int) or axis not in read:
+            found.append(size if isinstance(size, int) else NOBODY_READS)
             continue
         place = next(((v, i) for v in readable for i, d in enumerate(scope.fact(v).shape or ()) if d == size), None)
         if place is None:
             return None
         found.append(place)
     return tuple(found)
+
+
+def _extents_read(scope: Scope, shape: Node, rank: int) -> frozenset[int]:
+    """The axes whose extents are read of what a Shape node gives, by one Gather after the other."""
+    axes = tuple(range(rank))[shape.attributes.get("start", 0) : shape.attributes.get("end")]
+    found: set[int] = set()
+    pending = [(shape.outputs[0], axes)]
+    while pending:
+        value, axes = pending.pop()
+        if scope.is_output(value) or value in scope.captured:
+            found.update(axes)
+        for reader in scope.consumers.get(value, ()):
+            picked = _picked(scope, reader, value, axes)
+            if picked is None or len(picked) < 2:
+                found.update(axes if picked is None else picked)
+            else:
+                pending.append((reader.outputs[0], picked))
+    return frozenset(found)
+
+
+def _picked(scope: Scope, node: Node, value: str, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The extents that a Gather picks of these; None for other nodes, which read all."""
+    indices = scope.fact(node.input(1)).elements if node.op == "Gather" and node.input(1) != value else None
+    if indices is None:
+        return None
+    if not all(isinstance(i, int) and -len(axes) <= i < len(axes) for i in indices):
+        return None
+    return tuple(axes[i] for i in indices if isinstance(i, int))
 
 
 def _made_from(scope: Scope, node: Node, values: Sequence[str]) -> set[str]:

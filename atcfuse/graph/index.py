@@ -97,7 +97,8 @@ class Scope:
     `order` lists node indexes topologically and stably. `captured` maps this scope's values that nested bodies read to
     the nodes with those bodies. `facts` is filled by the evaluator, `alias` maps a value to the one it merely repeats.
     `repeated` is the same in a `literal` copy too, where `alias` is empty.
-    `extents` are the compound dims that values of the scope have, and which thus are at least 0 where the model runs;
+    `extents` are the compound dims that values of the scope have, and which thus are at least 0 where the model runs:
+    the least constant by the rest of the dim (`dims.split_constant`);
     `fixed` and `computed` are what `graph.fixed` remembers.
     """
 
@@ -118,7 +119,7 @@ class Scope:
         self.facts: dict[str, Fact] = {}
         self.alias: dict[str, str] = {}
         self.repeated = self.alias
-        self.extents: set[Dim] = set()
+        self.extents: dict[Dim, int] = {}
         self.fixed: frozenset[str] | None = None
         self.computed: dict[str, np.ndarray | None] = {}
         self._index(depth)

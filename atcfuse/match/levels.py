@@ -131,7 +131,7 @@ def _found_whole(scope: Scope, value: str, depth: int, told: _Told) -> bool:
     node = scope.producer(value)
     if node is None or depth > MAX_DEPTH or not node.inputs:
         return False
-    if node.op in ("Add", "Sub", "Mul"):
+    if node.op in ("Add", "Sub", "Mul", "Einsum"):
         return all(_is_whole(scope, v, depth + 1, told) for v in node.inputs)
     if node.op in OPERATORS or node.op in ("Cast", "Neg"):
         return _is_whole(scope, node.inputs[0], depth + 1, told)
@@ -166,6 +166,15 @@ def is_ordinary(scope: Scope, value: str, told: dict[str, bool] | None = None) -
     return True
 
 
+def _sums_products(node: Node) -> bool:
+    """Whether a node is an Einsum of several operands that sums over an axis of theirs."""
+    equation = node.attributes.get("equation") if node.op == "Einsum" else None
+    if not isinstance(equation, str) or len(node.inputs) < 2:
+        return False
+    terms, arrow, result = equation.partition("->")
+    return bool(arrow) and any(c.isalpha() and c not in result for c in terms)
+
+
 def _parts(scope: Scope, value: str) -> tuple[str, ...] | None:
     """The values of which all must be ordinary for this one to be so; None where it is not, or nothing tells."""
     fact, node = scope.fact(value), scope.producer(value)
@@ -177,7 +186,7 @@ def _parts(scope: Scope, value: str) -> tuple[str, ...] | None:
         return () if moderate else None
     if node is None or not node.inputs:
         return None
-    if node.op in _PRODUCTS:
+    if node.op in _PRODUCTS or _sums_products(node):
         return ()
     if node.op in OPERATORS or node.op in _PICKED:
         return node.inputs[:1]

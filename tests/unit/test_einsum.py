@@ -31,7 +31,8 @@ STAYS = {
     "two axes are summed over": 'a = Einsum<equation = "bhqd,bhkd->qk">(q, k) y = Softmax(a)',
     "an axis twice": 'a = Einsum<equation = "bhqq,bhkq->bhqk">(s, k) y = Softmax(a)',
     "an axis of length 1 that is summed over": 'a = Einsum<equation = "bhqd,bhkd->bhqk">(q, t) y = Softmax(a)',
-    "dots": 'a = Einsum<equation = "...qd,...kd->...qk">(q, k) y = Softmax(a)',
+    "dots for more axes here than there": 'a = Einsum<equation = "...qd,...kd->...qk">(q, m) y = Softmax(a)',
+    "dots of one operand": 'a = Einsum<equation = "...qd,bhkd->...qk">(q, k) y = Softmax(a)',
     "no result": 'a = Einsum<equation = "bhqd,bhkd">(q, k) y = Softmax(a)',
     "no batch": 'a = Einsum<equation = "qd,kd->qk">(m, m) y = Softmax(a)',
 }
@@ -86,6 +87,16 @@ def test_attention_of_einsums_fuses(scores: str, sums: str) -> None:
     np.testing.assert_allclose(run(moved), original, rtol=1e-5, atol=1e-6)
     result = atcfuse.optimize(proto, dialect="portable", min_saving_us=0.0)
     assert "FusedAttention" in [f["op"] for f in result.report["fusions"]]
+    np.testing.assert_allclose(run(result.model), original, rtol=1e-5, atol=1e-6)
+
+
+def test_dots_stand_for_letters() -> None:
+    proto = parsed("""(float[2,3,4,8] q, float[2,3,5,8] k, float[2,3,5,6] v) => (float[2,4,3,6] y) <float c = {0.3}> {
+        a = Einsum<equation = "...qd,...kd->...qk">(q, k) s = Mul(a, c) p = Softmax<axis = -1>(s)
+        o = Einsum<equation = "...qk, ...ke -> ...qe">(p, v) y = Transpose<perm = [0, 2, 1, 3]>(o) }""")
+    original = run(proto)
+    result = atcfuse.optimize(proto, dialect="portable", min_saving_us=0.0)
+    assert [n.op_type for n in result.model.graph.node] == ["FusedAttention"]
     np.testing.assert_allclose(run(result.model), original, rtol=1e-5, atol=1e-6)
 
 

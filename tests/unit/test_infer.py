@@ -106,6 +106,40 @@ def test_torchscript_expand_idiom_is_exact() -> None:
     assert shape_of(scope, "y") == "batch, 1, seq, seq"
 
 
+def test_an_extent_is_no_minus_one_even_where_its_formula_could_be() -> None:
+    scope = scope_of("""(float[1,1,n] x, float[1,1,10] w) => (bool same, bool open, float[m] z)
+        <int64 minus = {-1}, int64 two = {2}, int64[1] none = {-1}, int64[1] row = {0}, int64[1] i1 = {1}> {
+        c = Conv<strides = [5]>(x, w)
+        s = Shape(c)
+        d = Gather(s, two)
+        same = Equal(d, minus)
+        less = Sub(d, two)
+        open = Equal(less, minus)
+        flat = Reshape(c, none)
+        up = Slice(flat, i1, none, row)
+        again = Shape(up)
+        more = Add(again, i1)
+        z = Slice(flat, row, more, row) }""")
+    assert elements_of(scope, "d") == "floordiv(n, 5) - 1"
+    assert elements_of(scope, "same") == "0"
+    assert elements_of(scope, "open") == "open[0]?"
+
+
+def test_a_slice_to_an_extent_of_less_is_no_minimum() -> None:
+    scope = scope_of("""(float[1,1,n] x, float[1,1,10] w) => (float y, float z)
+        <int64[1] two = {2}, int64[1] i1 = {1}, int64[1] i0 = {0}, int64[6] pads = {0, 0, 1, 0, 0, 1}> {
+        c = Conv<strides = [5]>(x, w)
+        wide = Pad(c, pads)
+        s = Shape(c)
+        d = Gather(s, two)
+        more = Add(d, i1)
+        y = Slice(wide, i0, d, two)
+        z = Slice(wide, i1, more, two) }""")
+    assert shape_of(scope, "wide") == "1, 1, floordiv(n, 5) + 1"
+    assert shape_of(scope, "y") == "1, 1, floordiv(n, 5) - 1"
+    assert shape_of(scope, "z") == "1, 1, floordiv(n, 5) - 1"
+
+
 def test_symbols_of_one_name_in_two_models_do_not_mix() -> None:
     unsigned = scope_of("(float[n] x, float[m] z) => (bool v, int64 w) { s = Size(x)\n t = Size(z)\n v = Equal(s, t) }")
     signed = scope_of("(int64 v) => (bool y) <int64 minus = {-1}> { y = Equal(v, minus) }")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from atcfuse.dims import Dim, Poly, broadcast, is_nonnegative, symbol
+from atcfuse.dims import Dim, Poly, broadcast, is_nonnegative, split_constant, symbol
 from atcfuse.graph.facts import UNKNOWN, Fact
 
 if TYPE_CHECKING:
@@ -102,13 +102,16 @@ class Call:
         return tuple(self.fresh(i, output) for i in range(rank))
 
     def is_extent(self, dim: Dim) -> bool:
-        """Whether a number is at least 0: by itself, or since a value made before this node has that extent."""
+        """Whether a number is at least 0: by itself, or since a value made before this node has that extent or less."""
         if is_nonnegative(dim):
             return True
+        rest, constant = split_constant(dim)
         scope: Scope | None = self.scope
-        while scope is not None and dim not in scope.extents:
+        while scope is not None:
+            if rest in scope.extents and scope.extents[rest] <= constant:
+                return True
             scope = scope.parent
-        return scope is not None
+        return False
 
     def fresh_value(self, index: int, signed: bool) -> Dim:
         """A new symbol for an unknown integer element of the first output."""

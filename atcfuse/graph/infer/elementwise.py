@@ -118,7 +118,19 @@ def _binary(call: Call) -> Fact:
 def _compare(call: Call) -> Fact:
     call.expect(2)
     on_dims, on_arrays = COMPARISONS[call.node.op]
-    return elementwise(call, BOOL, on_dims, on_arrays)
+    if call.node.op != "Equal":
+        return elementwise(call, BOOL, on_dims, on_arrays)
+
+    def equal(a: Dim, b: Dim) -> Dim | None:
+        # floor(n / 10) - 1 may be -1 as a number, but not where it is the extent of something.
+        apart = (_is_negative(b) and call.is_extent(a)) or (_is_negative(a) and call.is_extent(b))
+        return 0 if apart else on_dims(a, b)
+
+    return elementwise(call, BOOL, equal, on_arrays)
+
+
+def _is_negative(number: Dim) -> bool:
+    return isinstance(number, int) and number < 0
 
 
 def _variadic(call: Call) -> Fact:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onnx import AttributeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
-from atcfuse.dims import Dim, Poly, parse_dim_param, symbol, symbols
+from atcfuse.dims import Dim, Poly, is_nonnegative, parse_dim_param, split_constant, symbol, symbols
 from atcfuse.graph.constants import tensor_fact
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import STANDARD, Model, Node, Scope
@@ -103,8 +103,10 @@ class Evaluator:
         for k, name in enumerate(node.outputs):
             if name:
                 fact = outputs[k] if k < len(outputs) else UNKNOWN
-                if fact.shape:
-                    scope.extents.update([d for d in fact.shape if isinstance(d, Poly)])
+                for dim in fact.shape or ():
+                    if isinstance(dim, Poly) and not is_nonnegative(dim):
+                        rest, constant = split_constant(dim)
+                        scope.extents[rest] = min(constant, scope.extents.get(rest, constant))
                 scope.facts[name] = fact if fact.dtype not in (6, 7, 9) else _with_values(call, fact, name)
         for name, source in zip(node.outputs, repeats, strict=False):
             if name and source:

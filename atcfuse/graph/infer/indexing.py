@@ -117,7 +117,7 @@ def _slice(call: Call) -> Fact:
     for i, axis in enumerate(axes):
         begin, end = _at(starts, i), _at(ends, i)
         step = 1 if steps is None else _at(steps, i)
-        length = _cut(shape[axis], begin, end, step) if known_steps and step is not None else None
+        length = _cut(call, shape[axis], begin, end, step) if known_steps and step is not None else None
         shape = replaced(shape, axis, call.fresh(axis) if length is None else length)
         if isinstance(begin, int) and isinstance(end, int) and isinstance(step, int) and step and length is not None:
             cuts[axis] = slice(begin, end, step)
@@ -132,7 +132,7 @@ def _at(values: Sequence[Dim] | None, index: int) -> Dim | None:
     return values[index] if values is not None and index < len(values) else None
 
 
-def _cut(extent: Dim, begin: Dim | None, end: Dim | None, step: Dim) -> Dim | None:
+def _cut(call: Call, extent: Dim, begin: Dim | None, end: Dim | None, step: Dim) -> Dim | None:
     """The length of a slice of one axis, or None where it is not known."""
     if begin is None or end is None or isinstance(step, Poly) or step == 0:
         return None
@@ -144,27 +144,34 @@ def _cut(extent: Dim, begin: Dim | None, end: Dim | None, step: Dim) -> Dim | No
         reverses = begin in (-1, extent - 1) or (isinstance(begin, int) and begin >= OPEN_END)
         whole = isinstance(end, int) and end <= -OPEN_END
         return _steps(extent, -step) if reverses and whole else None
-    stop = clamped_bound(end, extent)
+    stop = clamped_bound(end, extent, call.is_extent)
     if stop == extent and (-OPEN_END < begin < 0 if isinstance(begin, int) else is_nonnegative(-begin)):
         return _steps(last(extent, -begin), step)
-    start = clamped_bound(begin, extent)
+    start = clamped_bound(begin, extent, call.is_extent)
     if start is None or stop is None:
         return None
     span = stop - start
-    return _steps(span if is_nonnegative(span) or proves_at_most(start, stop) else maximum(span, 0), step)
+    return _steps(span if call.is_extent(span) or proves_at_most(start, stop) else maximum(span, 0), step)
 
 
-def clamped_bound(bound: Dim, extent: Dim) -> Dim | None:
-    """A slice bound as a position in [0, extent] for a positive step, or None where its sign is not known."""
+def clamped_bound(bound: Dim, extent: Dim, is_count: Callable[[Dim], bool] = is_nonnegative) -> Dim | None:
+    """A slice bound as a position in [0, extent] for a positive step, or None where its sign is not known.
+
+    `is_count` tells what is certain to be at least 0.
+    """
     if isinstance(bound, int):
         if bound >= OPEN_END:
             return extent
         if bound <= -OPEN_END:
             return 0
-        return minimum(bound, extent) if bound >= 0 else maximum(extent + bound, 0)
+        if bound >= 0:
+            return bound if is_count(extent - bound) else minimum(bound, extent)
+        return extent + bound if is_count(extent + bound) else maximum(extent + bound, 0)
     if bound == extent:
         return extent
-    return minimum(bound, extent) if is_nonnegative(bound) else None
+    if not is_count(bound):
+        return None
+    return bound if is_count(extent - bound) else minimum(bound, extent)
 
 
 def _steps(span: Dim, step: int) -> Dim:
