@@ -535,9 +535,12 @@ def test_time_is_linear_in_nodes() -> None:
         chain = [node("Gelu", [f"v{i}"], [f"v{i + 1}"], "") for i in range(count)]
         big = model(chain, [value("v0")])
         big.graph.output[0].name = f"v{count}"
-        start = time.process_time()
-        check(big)
-        return time.process_time() - start
+        taken = []
+        for _ in range(3):  # the least of them: other programs on the machine cost CPU time, too
+            start = time.process_time()
+            check(big)
+            taken.append(time.process_time() - start)
+        return min(taken)
 
     assert seconds(16_000) < 30 * max(seconds(2_000), 0.01)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -274,6 +275,15 @@ def test_new_files_have_ordinary_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT as Python starts with; a shell ignores it for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_in_the_commit_waits_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replace = os.replace
 
