@@ -255,10 +255,14 @@ class Estimate:
     ) -> tuple[list[OpWork], list[OpWork], frozenset[int]] | None:
         """The region of a fusion as `region` has it, were it carried out now, and the nodes of what it leaves.
 
-        None where ATC has no operator with one of its nodes, so that it makes what is exported.
+        None where ATC has no operator with one of its nodes, so that it makes what is exported, or one that changes
+        results.
         """
         now = self._latest.get(scope.path)
-        if now is None or now.finder.scope is not scope or now.owner.keys().isdisjoint(members):
+        if now is None or now.finder.scope is not scope:
+            return None
+        acting = {name for i in members if i in now.owner for name, _ in now.owner[i].applied}
+        if not acting or any(described(rule).numerics for rule in self.passes.rules if rule.name in acting):
             return None
         return self._taken(_Now(now.finder, dict(now.owner), set(now.fused)), members)
 

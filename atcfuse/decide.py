@@ -91,8 +91,8 @@ class Pricer:
         low, high = self._against(match, self.cost(fusion), launches, left)["time_us_saved_after_atc"]
         if high > -self._device.launch_us.low:
             return None
-        made = f"ATC makes {len(launches)} launches of these nodes by itself"
-        reason = f"{made}, which are estimated to take {-high:,.1f} to {-low:,.1f} µs less than with {fusion.op}"
+        alone = f"what ATC makes of these nodes by itself (launches: {len(launches)})"
+        reason = f"{alone} is estimated to take {-high:,.1f} to {-low:,.1f} µs less than with {fusion.op}"
         return Refusal("ATF339", reason, match.anchor.name, len(match.members) + DEPTH)
 
     def gain(self, fusion: Fusion) -> float:

@@ -243,6 +243,9 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
             x = np.stack([x[..., at : at + width] for at in first], axis=1)
         elif of.text(f"{name}_layout") != "as_is":
             x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
+        if of.has(f"{name}_gamma"):
+            mean = np.square(x).mean(-1, keepdims=True)
+            x = x / np.sqrt(mean + of.number("epsilon")) * inputs[f"{name}_gamma"]
         found[f"{name}_rotated"] = _rotated(of, x, inputs["cos"], inputs["sin"])
     return found
 

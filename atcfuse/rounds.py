@@ -157,12 +157,26 @@ def _selected(fusions: Sequence[Fusion], pricer: Pricer | None) -> tuple[Selecti
     beaten: dict[int, Kept] = {}
     while True:
         selection = select([f for f in fusions if id(f) not in beaten], pricer.gain)
-        taken = _members_by_scope(selection.chosen)
-        worse = {id(f): (f, pricer.behind_atc(f, taken[id(f.match.scope)])) for f in selection.chosen}
-        found = {key: _refused(f, reason) for key, (f, reason) in worse.items() if reason is not None}
+        found = _behind_atc(selection.chosen, pricer)
         if not found:
             return selection, list(beaten.values())
         beaten |= found
+
+
+def _behind_atc(chosen: Sequence[Fusion], pricer: Pricer) -> dict[int, Kept]:
+    """Those of the fusions without which ATC is better off, by identity; of layers that are alike one is asked."""
+    taken = _members_by_scope(chosen)
+    told: dict[int, Refusal | None] = {}
+    found = {}
+    for fusion in chosen:
+        match = fusion.match
+        key = id(match.like or match)
+        if key not in told:
+            told[key] = pricer.behind_atc(fusion, taken[id(match.scope)])
+        refusal = told[key]
+        if refusal is not None:
+            found[id(fusion)] = _refused(fusion, replace(refusal, where=match.anchor.name))
+    return found
 
 
 def _refused(fusion: Fusion, refusal: Refusal) -> Kept:
@@ -373,10 +387,8 @@ def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
 
 
 def _unread(loser: Fusion, maker: Fusion) -> Kept:
-    match = loser.match
     reason = f"{maker.match.rule.name} at {maker.match.anchor.name!r} takes in a value that it reads"
-    refusal = Refusal("ATF320", reason, match.anchor.name)
-    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
+    return _refused(loser, Refusal("ATF320", reason, loser.match.anchor.name))
 
 
 def _weight(entry: Kept) -> tuple[bool, bool, int]:

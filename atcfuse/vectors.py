@@ -217,7 +217,7 @@ def _rotary_shapes(signature: Signature) -> dict[str, Shape]:
         }
         shapes[name] = layouts[signature.text(f"{name}_layout")]
     angles = (1, 1, QUERIES, signature.integer("rotary_dim"))
-    return {**shapes, "cos": angles, "sin": angles}
+    return {**shapes, "cos": angles, "sin": angles, "q_gamma": (width,), "k_gamma": (width,)}
 
 
 def _softmax_shapes(signature: Signature) -> dict[str, Shape]:

@@ -13,6 +13,7 @@ from atcfuse.autofuse.grouping import Space
 from atcfuse.dims import broadcast
 from atcfuse.elementwise import (
     BOOL,
+    CLIP_TO,
     COLUMN,
     INTEGERS,
     OPERATORS,
@@ -38,7 +39,7 @@ _DEFAULTS = {
     "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
     "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
 }
-_EXPONENTS = (0.5, 1.0, 2.0, 3.0, -0.5, -1.0, -2.0)
+_EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0)
 _HIGHEST = {FLOAT: 3.4028234663852886e38, FLOAT16: 65504.0, BFLOAT16: 3.3895313892515355e38}
 """The largest finite numbers: where Clip has no bound, that of the type holds, so that infinities become finite."""
 
@@ -98,7 +99,7 @@ class Reader:
         op, arguments = found
         if self._blocks > 1 and op in ROUNDINGS:
             return None
-        if len(arguments) != OPERATORS[op].values + OPERATORS[op].constants:
+        if not OPERATORS[op].takes(len(arguments)):
             return None
         space = self._rows(node, op, arguments) if OPERATORS[op].rows else self._space(arguments, fact.shape)
         if space is None or not self._typed(op, arguments, fact.dtype):
@@ -137,7 +138,7 @@ class Reader:
     def _typed(self, op: str, arguments: Sequence[str | float], dtype: int) -> bool:
         """Whether the element types are those that the step takes."""
         operator = OPERATORS[op]
-        values = arguments[: operator.values]
+        values = arguments[: operator.values_of(len(arguments))]
         if not any(isinstance(v, str) for v in values) or any(isinstance(v, str) for v in arguments[len(values) :]):
             return False
         kinds = [self._scope.fact(v).dtype if isinstance(v, str) else 0 for v in values]
@@ -263,9 +264,11 @@ def _clip(reader: Reader, node: Node) -> _Read | None:
         else:
             bounds.append(default)
     low, high = bounds
-    if low is None or high is None or not low <= high:
-        return None
-    return "Clip", [reader.argument(node.input(0)), low, high]
+    x = reader.argument(node.input(0))
+    if low is None or high is None:  # Clip's own attributes and defaults are numbers
+        given = (b if b is not None else reader.argument(node.input(i)) for i, b in enumerate(bounds, 1))
+        return CLIP_TO, [x, *given]
+    return ("Clip", [x, low, high]) if low <= high else None
 
 
 def _with_attributes(reader: Reader, node: Node) -> _Read | None:
@@ -283,7 +286,7 @@ def _gelu(reader: Reader, node: Node) -> _Read | None:
 
 
 def _sum(reader: Reader, node: Node) -> _Read | None:
-    return "Add", [reader.argument(i) for i in node.inputs]
+    return "Add" if len(node.inputs) == 2 else "Sum", [reader.argument(i) for i in node.inputs]
 
 
 def _of_rows(reader: Reader, node: Node) -> _Read | None:
@@ -299,7 +302,7 @@ _BY_ATTRIBUTE = {
     "Sum": _sum,
 }
 _READERS: Mapping[str, Callable[[Reader, Node], _Read | None]] = {
-    op: _BY_ATTRIBUTE.get(op, _plain) for op in (*OPERATORS, "Sum") if op != "GeluTanh"
+    op: _BY_ATTRIBUTE.get(op, _plain) for op in OPERATORS if op not in ("GeluTanh", CLIP_TO)
 }
 NAMES = frozenset(_READERS)
 """The ONNX operators that can be steps."""

@@ -12,6 +12,7 @@ from atcfuse.autofuse.grouping import Bounds, Load, Vertex, cut, grow, space_of
 from atcfuse.autofuse.rule import RULE
 from atcfuse.elementwise import (
     BOOL,
+    CLIP_TO,
     COLUMN,
     COMPARISONS,
     MAX_INPUTS,
@@ -49,7 +50,9 @@ _CALLS = {
     **dict.fromkeys(SOFTMAXES, 24),
 }
 _CHEAP = (
-    frozenset({"Add", "Sub", "Mul", "Min", "Max", "Neg", "Abs", "Cast", "Where", "Not", "And", "Or", "Xor"})
+    frozenset(
+        {"Add", "Sub", "Mul", "Min", "Max", "Sum", CLIP_TO, "Neg", "Abs", "Cast", "Where", "Not", "And", "Or", "Xor"}
+    )
     | COMPARISONS
 )
 """Steps that may be computed again for every row or column that their result is broadcast along."""

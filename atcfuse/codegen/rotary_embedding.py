@@ -34,6 +34,10 @@ def refusal(signature: Signature) -> str | None:
     if signature.dtypes["cos"] != signature.dtypes["sin"]:
         return "cos and sin differ in element type"
     of = signature_of(signature)
+    if of.normed:
+        wrong = _norm_refusal(signature, of)
+        if wrong is not None:
+            return wrong
     if of.pitch > tiling.MAX_PITCH:
         return f"{width} rotated elements: at most {tiling.MAX_PITCH * of.planes} are possible"
     return _whole_blocks_refusal(signature, of) if of.whole_blocks else None
@@ -49,9 +53,20 @@ def _packing_refusal(signature: Signature, name: str, dim: int) -> str | None:
     return None
 
 
+def _norm_refusal(signature: Signature, of: tiling.Signature) -> str | None:
+    """What is wrong with a norm in front of the rotation, or None."""
+    if signature.has("k") != signature.has("k_gamma") or not signature.has("q_gamma"):
+        return "every operand is normalised, or none"
+    if of.normed == 2 and signature.dtypes["q_gamma"] != signature.dtypes["k_gamma"]:
+        return "the scales of q and k differ in element type"
+    if of.interleaved or of.rotary_dim < of.head_dim:
+        return "vectors of which halves make no pairs, or of which a part is rotated, are not normalised"
+    return None
+
+
 def _whole_blocks_refusal(signature: Signature, of: tiling.Signature) -> str | None:
     """What Ascend310P's copies, which move blocks of 32 bytes, cannot take."""
-    if BFLOAT16 in (signature.dtypes["q"], signature.dtypes["cos"]):
+    if BFLOAT16 in signature.dtypes.values():
         return "Ascend310P has no bfloat16"
     if of.interleaved:
         return "on Ascend310P neighbours cannot be exchanged: copies start at whole blocks of 32 bytes"
@@ -59,7 +74,7 @@ def _whole_blocks_refusal(signature: Signature, of: tiling.Signature) -> str | N
     places = [signature.integer(f"{name}_{what}") for name in "qk" for what in ("offset", "step")]
     if any(place * of.element_bytes % 32 for place in places):
         return "on Ascend310P the heads of a packed operand must begin at blocks of 32 bytes"
-    if any(n * size % 32 for n, size in ((of.width, of.element_bytes), (of.width, of.angle_bytes))):
+    if any(of.width * size % 32 for size in (of.element_bytes, of.angle_bytes, of.gamma_bytes)):
         return f"on Ascend310P half a rotation must fill blocks of 32 bytes, {of.width} elements do not"
     if rest * of.element_bytes % 32:
         return f"on Ascend310P what is not rotated must fill blocks of 32 bytes, {rest} elements do not"
@@ -75,13 +90,16 @@ def signature_of(signature: Signature) -> tiling.Signature:
         element_bytes=ELEMENT_BYTES[signature.dtypes["q"]],
         angle_bytes=ELEMENT_BYTES[signature.dtypes["cos"]],
         whole_blocks=signature.family == "310P",
+        normed=signature.has("q_gamma") + signature.has("k_gamma"),
+        gamma_bytes=ELEMENT_BYTES[signature.dtypes["q_gamma"]] if signature.has("q_gamma") else 0,
     )
 
 
 def values(signature: Signature) -> Mapping[str, Any]:
     """Sizes of planes and names of layouts, for the templates."""
     of = signature_of(signature)
-    names = ("width", "pitch", "planes", "loaded", "rest_pitch", "bytes_per_row", "bytes_per_angles")
+    sizes = ("width", "pitch", "planes", "loaded", "rest_pitch", "bytes_per_row", "bytes_per_angles")
+    names = (*sizes, "normed", "bytes_of_norm")
     layouts = {key: _LAYOUTS[signature.text(key)] for key in ("q_layout", "k_layout")}
     return {**{name: getattr(of, name) for name in names}, "names": layouts}
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from atcfuse.elementwise.expression import BOOL, COLUMN, FLOAT16, OPERATORS, Expression, Operand, Step
+from atcfuse.elementwise.expression import BOOL, CLIP_TO, COLUMN, FLOAT16, OPERATORS, Expression, Operand, Step
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -107,8 +108,10 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Div": np.divide,
-    "Min": np.minimum,
-    "Max": np.maximum,
+    "Min": lambda *xs: reduce(np.minimum, xs),
+    "Max": lambda *xs: reduce(np.maximum, xs),
+    "Sum": lambda *xs: reduce(np.add, xs),
+    CLIP_TO: lambda x, low, high: np.minimum(np.maximum(x, low), high),
     "Neg": np.negative,
     "Abs": np.abs,
     "Sqrt": np.sqrt,

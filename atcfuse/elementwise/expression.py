@@ -70,7 +70,8 @@ class Operator:
     """An operator of expressions: how many values it takes, then how many constants, and what comes out.
 
     `result` is "same" (the type of the last value), "bool", or "cast" (any). `takes_bool` says which values are masks.
-    One that `reduces` makes one value of every row, its axes kept as 1; one of `rows` needs rows whole too.
+    One that `reduces` makes one value of every row, its axes kept as 1; one of `rows` needs rows whole too. One with
+    `more` takes more values than these as well.
     """
 
     values: int
@@ -79,6 +80,16 @@ class Operator:
     takes_bool: tuple[bool, ...] = ()
     reduces: bool = False
     rows: bool = False
+    more: bool = False
+
+    def takes(self, arguments: int) -> bool:
+        """Whether it can have so many arguments."""
+        least = self.values + self.constants
+        return least <= arguments <= MAX_INPUTS if self.more else arguments == least
+
+    def values_of(self, arguments: int) -> int:
+        """How many of so many arguments are values."""
+        return arguments - self.constants
 
 
 SOFTMAXES = ("Softmax", "LogSoftmax")
@@ -88,8 +99,14 @@ _UNARY = ("Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigm
 _PERIODIC = ("Sin", "Cos")
 COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
+CLIP_TO = "ClipTo"
+"""Clip to bounds that are values."""
+
 OPERATORS: Mapping[str, Operator] = {
-    **{op: Operator(2) for op in ("Add", "Sub", "Mul", "Div", "Min", "Max")},
+    **{op: Operator(2) for op in ("Add", "Sub", "Mul", "Div")},
+    **{op: Operator(2, more=True) for op in ("Min", "Max")},
+    "Sum": Operator(3, more=True),
+    CLIP_TO: Operator(3),
     **{op: Operator(1) for op in (*_UNARY, *_PERIODIC, *_SELECTIVE, "HardSwish", "Gelu", "GeluTanh", "Softsign")},
     **{op: Operator(1, 1) for op in ("Pow", "LeakyRelu", "Elu", "Celu", "ThresholdedRelu")},
     **{op: Operator(1, 2) for op in ("Clip", "HardSigmoid", "Selu")},
@@ -297,9 +314,13 @@ def takes_integers(step: Step) -> bool:
 def _check_step(expression: Expression, index: int, step: Step) -> None:
     """Raises ValueError for a step that its operator does not allow."""
     operator = OPERATORS[step.op]
-    if len(step.arguments) != operator.values + operator.constants:
-        raise ValueError(f"{step.op} with {len(step.arguments)} arguments")
-    values, constants = step.arguments[: operator.values], step.arguments[operator.values :]
+    count = len(step.arguments)
+    if not operator.takes(count):
+        raise ValueError(f"{step.op} with {count} arguments")
+    values, constants = (
+        step.arguments[: operator.values_of(count)],
+        step.arguments[operator.values_of(count) :],
+    )
     if any(isinstance(c, Operand) for c in constants) or all(not isinstance(v, Operand) for v in values):
         raise ValueError(f"{step.op} of these arguments")
     for position, value in enumerate(values):

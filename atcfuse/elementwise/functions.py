@@ -64,8 +64,10 @@ def _pow(b: Builder, x: Register, exponent: float) -> Register:
         return b.call("Sqrt", x)
     if exponent == 1.0:
         return x
+    if exponent == 1.5:
+        return b.call("Mul", x, b.call("Sqrt", x))
     square = b.call("Mul", x, x)
-    return square if exponent == 2.0 else b.call("Mul", square, x)
+    return square if exponent == 2.0 else b.call("Mul", square, square if exponent == 4.0 else x)
 
 
 def _leaky_relu(b: Builder, x: Register, alpha: float) -> Register:

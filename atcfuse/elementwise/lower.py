@@ -12,6 +12,7 @@ from atcfuse.elementwise.builder import Builder, operands, scalar_name
 from atcfuse.elementwise.expression import (
     BFLOAT16,
     BOOL,
+    CLIP_TO,
     FLOAT16,
     INTEGERS,
     REDUCTIONS,
@@ -27,11 +28,14 @@ from atcfuse.elementwise.registers import SPREAD, Program, Register, assigned
 
 _HUGE = 1e4
 _BOUNDED = frozenset({"Sigmoid", "Tanh", "Erf", "Sin", "Cos", "HardSigmoid", "Softmax"})
-_EXACT = frozenset({"Neg", "Abs", "Relu", "Min", "Max", "Where", "Clip", "Cast", "ReduceMax", "ReduceMin", *SELECTIVE})
+_EXACT = frozenset(
+    {"Neg", "Abs", "Relu", "Min", "Max", "Where", "Clip", CLIP_TO, "Cast", "ReduceMax", "ReduceMin", *SELECTIVE}
+)
 """Operators whose result has no more digits than their operands."""
 _COMPARES = {"Equal": "EQ", "Greater": "GT", "GreaterOrEqual": "GE", "Less": "LT", "LessOrEqual": "LE"}
 _MIRRORED = {"EQ": "EQ", "GT": "LT", "GE": "LE", "LT": "GT", "LE": "GE"}
 _BINARY = {"Add": "Add", "Sub": "Sub", "Mul": "Mul", "Div": "Div", "Min": "Min", "Max": "Max"}
+_SEVERAL = {"Min": "Min", "Max": "Max", "Sum": "Add"}
 _WITH_SCALAR = {"Add": "Adds", "Mul": "Muls", "Min": "Mins", "Max": "Maxs"}
 _OVER_ROWS = {"ReduceMax": "MaxRows", "ReduceMin": "MinRows"}
 
@@ -66,8 +70,13 @@ def _note(b: Builder, target: Operand, step: Step) -> None:
 
 def _step(b: Builder, step: Step) -> Register:
     op, arguments = step.op, step.arguments
-    if op in _BINARY:
+    if op in _BINARY and len(arguments) == 2:
         return _binary(b, op, *arguments)
+    if op in _SEVERAL:
+        return _several(b, _SEVERAL[op], arguments)
+    if op == CLIP_TO:
+        clipped, low, high = arguments
+        return _beside(b, "Min", _beside(b, "Max", b.as_plane(clipped), low), high)
     if op == "PRelu":
         return _prelu(b, *arguments)
     if op == "Where":
@@ -117,6 +126,19 @@ def _binary(b: Builder, op: str, one: Argument, other: Argument) -> Register:
         if op == "Sub":
             return b.scaled("Adds", b.scaled("Muls", x, "-1.0f"), left)
     return b.call(_BINARY[op], b.as_plane(one), b.as_plane(other))
+
+
+def _several(b: Builder, op: str, arguments: Sequence[Argument]) -> Register:
+    """Of three values and more, one after the other."""
+    x = b.as_plane(arguments[0])
+    for argument in arguments[1:]:
+        x = _beside(b, op, x, argument)
+    return x
+
+
+def _beside(b: Builder, op: str, x: Register, argument: Argument) -> Register:
+    number = b.number(argument)
+    return b.call(op, x, b.as_plane(argument)) if number is None else b.scaled(_WITH_SCALAR[op], x, number)
 
 
 def _where(b: Builder, condition: Argument, yes: Argument, no: Argument) -> Register:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from atcfuse.elementwise.expression import BOOL, FLOAT, OPERATORS, SOFTMAXES, Argument, Expression, Operand, Step
+from atcfuse.elementwise.expression import (
+    BOOL,
+    CLIP_TO,
+    FLOAT,
+    OPERATORS,
+    SOFTMAXES,
+    Argument,
+    Expression,
+    Operand,
+    Step,
+)
 
 _GELU = {"Gelu": "none", "GeluTanh": "tanh"}
 _ATTRIBUTES = {
@@ -68,7 +78,8 @@ def _step_lines(expression: Expression, step: Step, result: str, types: Mapping[
     for name, argument in zip(names, step.arguments, strict=True):
         if not isinstance(argument, Operand):
             lines += _constant(name, argument, dtype)
-    return [*lines, f"{result} = {step.op} ({', '.join(names)})"]
+    op = "Clip" if step.op == CLIP_TO else step.op
+    return [*lines, f"{result} = {op} ({', '.join(names)})"]
 
 
 def _reduced(op: str, value: str, result: str, columns: int, opset: int) -> Sequence[str]:

@@ -2,8 +2,8 @@
 
 A `View` says that a value's element at some index is the root's element at `offset` plus the sum, over the factors of
 every axis, of digit times stride; an axis is a sequence of (size, stride) factors, major first, in elements of the
-root's row-major memory. Reshape, Transpose, Squeeze, Unsqueeze, Flatten, Split, Slice, Gather at a known index, Expand
-and Tile all map views to views; where the composite is not such a map, the answer is None.
+root's row-major memory. Reshape, Transpose, Squeeze, Unsqueeze, Flatten, Split, Slice, Gather and GatherND at a known
+index, Expand and Tile all map views to views; where the composite is not such a map, the answer is None.
 """
 
 from __future__ import annotations
@@ -206,18 +206,29 @@ def _start(start: Dim, extent: Dim, size: Dim) -> Dim | None:
     return start if isinstance(size, int) and size > 0 else None
 
 
+def _from_start(index: Dim, axis: Axis) -> Dim:
+    """An index into an axis, counted from its start."""
+    return product(size for size, _ in axis) + index if isinstance(index, int) and index < 0 else index
+
+
 def _gather(scope: Scope, node: Node, view: View, output: str) -> View | None:
     axis = _axis(node.attributes.get("axis", 0), len(view.axes))
     index = scope.fact(node.input(1))
     if axis is None or index.elements is None or len(index.elements) != 1 or index.rank is None or index.rank > 1:
         return None
-    at = index.elements[0]
-    if isinstance(at, int) and at < 0:
-        at = product(f for f, _ in view.axes[axis]) + at
-    cut = _cut(view, axis, at, 1)
+    cut = _cut(view, axis, _from_start(index.elements[0], view.axes[axis]), 1)
     if cut is None or index.rank == 1:
         return cut
     return View(cut.root, cut.offset, cut.axes[:axis] + cut.axes[axis + 1 :])
+
+
+def _gather_nd(scope: Scope, node: Node, view: View, output: str) -> View | None:
+    """One index into the first axis, of which torch makes `x[..., [i], :]`: [[i]] keeps the axis, [i] drops it."""
+    index = scope.fact(node.input(1))
+    if node.attributes.get("batch_dims", 0) != 0 or index.shape not in ((1, 1), (1,)) or not view.axes:
+        return None
+    cut = None if index.elements is None else _cut(view, 0, _from_start(index.elements[0], view.axes[0]), 1)
+    return cut if cut is None or index.rank == 2 else View(cut.root, cut.offset, cut.axes[1:])
 
 
 def _expand(scope: Scope, node: Node, view: View, output: str) -> View | None:
@@ -251,6 +262,7 @@ OPERATORS: dict[str, Callable[[Scope, Node, View, str], View | None]] = {
     "Split": _split,
     "Slice": _slice,
     "Gather": _gather,
+    "GatherND": _gather_nd,
     "Expand": _expand,
     "Tile": _tile,
 }

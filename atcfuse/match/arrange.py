@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atcfuse import safety
+from atcfuse.graph import views
 from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.index import Scope
 from atcfuse.match.chains import merges
@@ -177,13 +178,28 @@ class _Joint:
         members = self.state.members.union(*(link.members for link in chosen.values()), out.members)
         survivors = [str(link.value) for link in chosen.values()]
         needed = _needed(self.scope, self.rule, self.state) | {str(link.value) for link in chosen.values()}
-        violation, shapes = safety.check(self.scope, members, [str(out.value)], survivors, needed)
-        if violation is not None:
-            return self._blame(violation)
+        while True:
+            violation, shapes = safety.check(self.scope, members, [str(out.value)], survivors, needed)
+            if violation is None:
+                break
+            shared = self._shared_view(violation, members - self.state.members - out.members)
+            if shared is None:
+                return self._blame(violation)
+            members -= {shared}
         env = self._env(chosen, out, layouts)
         if isinstance(env, Refusal):
             return env
         return Arranged(env, members, (str(out.value),), shapes)
+
+    def _shared_view(self, violation: safety.Violation, members: frozenset[int]) -> int | None:
+        """The view among these nodes that makes the value which is read elsewhere, if one does.
+
+        Such a view stays for its other readers: the operand is read from below it all the same.
+        """
+        node = self.scope.producers.get(violation.value)
+        if violation.code not in ("ATF301", "ATF302") or node is None or node.index not in members:
+            return None
+        return node.index if views.is_view(node) or all(o in self.scope.alias for o in node.outputs) else None
 
     def _blame(self, violation: safety.Violation) -> Refusal | Blame:
         """The operand whose chain makes the value that is read elsewhere; the pattern itself where none does."""

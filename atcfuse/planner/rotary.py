@@ -11,6 +11,7 @@ from atcfuse.planner.work import KernelWork, no_kernels, platform
 from atcfuse.tiling import ceil_div, rotary_embedding
 
 _PASSES = 5  # widening, two products, a sum, narrowing; for every element that is rotated
+_NORM_PASSES = 4  # squares, their sum, a quotient and a product
 _SHIFTED_PASSES = 4  # widening and merging both shifted copies
 
 
@@ -34,13 +35,14 @@ def _rotary(problem: rotary_embedding.Problem, device: Device, occupancy: float)
     vectors = sum(prod(result) for result in problem.results)
     angles = prod(problem.angles) * of.rotary_dim * of.angle_bytes
     sizes = {name: prod(r) * of.head_dim * of.element_bytes for name, r in zip("qk", problem.results, strict=False)}
-    passes = _PASSES + (_SHIFTED_PASSES if of.interleaved else 0)
+    passes = _PASSES + (_SHIFTED_PASSES if of.interleaved else 0) + (_NORM_PASSES if of.normed else 0)
+    gammas = {f"{name}_gamma": of.head_dim * of.gamma_bytes for name in "qk"[: of.normed]}
     return KernelWork(
         kernel="rotary_embedding",
         reads=predicted.reads,
         writes=predicted.writes,
-        sizes={**sizes, "cos": angles, "sin": angles},
-        resident={"cos": angles, "sin": angles},
+        sizes={**sizes, "cos": angles, "sin": angles, **gammas},
+        resident={"cos": angles, "sin": angles, **gammas},
         vector_elements=passes * vectors * of.rotary_dim,
         dtype="float16" if of.element_bytes == 2 else "float32",
         form=predicted.form,

@@ -19,13 +19,17 @@ _MAX_COUNT = (2**31 - 1) // 2
 _FLOAT_PLANES = 4
 _BLOCK = 32
 _MAX_GAP = 65535
+_EIGHT = 8
+_ROOT_BYTES = 4 * (1 + _EIGHT)
+"""The root of a row's mean square as float, and once more for each float of a block."""
 
 
 @dataclass(frozen=True)
 class Signature:
     """What a kernel is compiled for: elements of a vector, how many are rotated, which make pairs, element sizes.
 
-    `whole_blocks` holds for Ascend310P, whose copies move blocks of 32 bytes only.
+    `whole_blocks` holds for Ascend310P, whose copies move blocks of 32 bytes only. `normed` operands are normalised
+    first, by scales whose elements have `gamma_bytes`.
     """
 
     head_dim: int
@@ -34,6 +38,8 @@ class Signature:
     element_bytes: int
     angle_bytes: int
     whole_blocks: bool = False
+    normed: int = 0
+    gamma_bytes: int = 0
 
     @property
     def planes(self) -> int:
@@ -62,14 +68,24 @@ class Signature:
 
     @property
     def bytes_per_row(self) -> int:
-        """UB bytes of a row: operand and result double-buffered, float planes, what is only copied."""
+        """UB bytes of a row: operand and result double-buffered, float planes, what is only copied, its root."""
         buffers = 2 * (self.loaded + self.planes) * self.element_bytes + 4 * _FLOAT_PLANES
-        return buffers * self.pitch + 2 * self.rest_pitch * self.element_bytes
+        return buffers * self.pitch + 2 * self.rest_pitch * self.element_bytes + (_ROOT_BYTES if self.normed else 0)
 
     @property
     def bytes_per_angles(self) -> int:
         """UB bytes of a row of cosines and sines, as loaded and as float."""
         return 2 * self.planes * self.pitch * (self.angle_bytes + 4)
+
+    @property
+    def gammas_bytes(self) -> int:
+        """UB bytes of the scales of all normalised operands as float, and of one as loaded."""
+        return self.planes * self.pitch * (4 * self.normed + self.gamma_bytes) if self.normed else 0
+
+    @property
+    def bytes_of_norm(self) -> int:
+        """UB bytes of scales, and of roots of rows that fill up the last eight of a tile."""
+        return self.gammas_bytes + (_EIGHT - 1) * _ROOT_BYTES if self.normed else 0
 
     @property
     def read_elements(self) -> int:
@@ -204,9 +220,10 @@ def _largest_step(problem: Problem) -> int:
 
 def _most_rows(problem: Problem, chip: Platform) -> int:
     of = problem.of
+    room = max(0, chip.ub - of.bytes_of_norm)
     if problem.own_angles:
-        return min(_MAX_REPEAT, chip.ub // (of.bytes_per_row + of.bytes_per_angles))
-    return min(_MAX_REPEAT, max(0, chip.ub - of.bytes_per_angles) // of.bytes_per_row)
+        return min(_MAX_REPEAT, room // (of.bytes_per_row + of.bytes_per_angles))
+    return min(_MAX_REPEAT, max(0, room - of.bytes_per_angles) // of.bytes_per_row)
 
 
 def plan(problem: Problem, chip: Platform) -> Plan:
@@ -232,15 +249,22 @@ def predict(tiling: Plan) -> Prediction:
     loads = problem.heads if problem.angles_by_head else min(tiling.groups, problem.heads)
     rows = problem.rows if problem.own_angles else tiling.row_blocks
     angles = problem.batches * loads * rows * of.rotary_dim * of.angle_bytes
+    gammas = {
+        f"{name}_gamma": tiling.blocks * min(1, tiling.tasks) * of.head_dim * of.gamma_bytes
+        for name in "qk"[: of.normed]
+    }
+    filling = round_up(tiling.rows_per_tile, _EIGHT) - tiling.rows_per_tile
+    norm = {"norm": of.gammas_bytes + filling * _ROOT_BYTES} if of.normed else {}
     buffers = {
         "rows": tiling.rows_per_tile * of.bytes_per_row,
         "angles": tiling.angle_rows * of.bytes_per_angles,
+        **norm,
     }
     return Prediction(
         form="neighbours" if of.interleaved else "halves",
         blocks=tiling.blocks,
         parameters={"rows": tiling.rows_per_tile, "groups": tiling.groups, "tasks": tiling.tasks},
-        reads={**reads, "cos": angles, "sin": angles},
+        reads={**reads, "cos": angles, "sin": angles, **gammas},
         writes=writes,
         workspace_read=0,
         workspace_written=0,

@@ -80,6 +80,8 @@ def test_no_decision_differs_without_a_reason(atcfuse: Run, reports: dict[str, P
             if lost["rule"] == "elementwise":  # what is left over depends on what the other rules take
                 assert because
                 continue
+            if because["code"] in ("ATF330", "ATF339"):  # by figures: ATC has more passes of its own on some chips
+                continue
             assert because["code"] in ("ATF331", "ATF336")
             assert chip in because["reason"] or "the bound is 80%" in because["reason"]
 

@@ -18,6 +18,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "negate": ("after", "times", "before"),
     "width": ("all", "some"),
     "island": ("no", "operand", "angles"),
+    "norm": ("no", "vectors"),
     "angles": ("positions", "broadcast", "batch", "unsqueezed"),
     "order": ("cos_first", "sin_first", "factors_swapped"),
     "read": ("no", "cache", "shape"),
@@ -33,6 +34,8 @@ def valid(case: Mapping[str, str]) -> bool:
     if case["pairs"] == "neighbours" and case["cut"] != "slice":
         return False
     if case["start"] == "before" and case["read"] == "cache":
+        return False
+    if case["norm"] == "vectors" and (case["pairs"], case["width"]) != ("halves", "all"):
         return False
     # Neither is there anything to convert in float32.
     return not (case["island"] != "no" and case["dtype"] == "float32")
@@ -63,7 +66,7 @@ class _Rotary:
         heads = (H,) if self.case["count"] == "one" else (H, 1)
         for name, count in zip(("q", "k"), heads, strict=False):
             x = self._operand(name, count)
-            y = self._rotary(x, cos, sin)
+            y = self._rotary(self._normed(name, x) if self.case["norm"] == "vectors" else x, cos, sin)
             if self.case["read"] == "cache":
                 past = self.b.input(f"past_{name}", [self.batch, count, "past", D])
                 self.feed[past] = self._values(B, count, P, D)
@@ -132,6 +135,16 @@ class _Rotary:
         y = b.op("Add", *(terms[::-1] if self.case["order"] == "sin_first" else terms))
         y = b.cast(y, b.element) if wide else y
         return b.op("Concat", y, rest, axis=-1) if rest else y
+
+    def _normed(self, name: str, x: str) -> str:
+        """RMSNorm of every vector, computed in float32 and rounded before it is scaled."""
+        b = self.b
+        gamma = b.input(f"{name}_gamma", [D])
+        self.feed[gamma] = self._values(D)
+        wide = b.cast(x, 1)
+        mean = b.op("ReduceMean", b.op("Mul", wide, wide), axes=[-1])
+        root = b.op("Sqrt", b.op("Add", mean, b.constant(1e-3, "float32")))
+        return b.op("Mul", gamma, b.cast(b.op("Div", wide, root), b.element))
 
     def _minus(self, x: str) -> str:
         if self.case["negate"] == "times":

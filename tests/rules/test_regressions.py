@@ -107,6 +107,42 @@ def test_fused_and_right(text: str) -> None:
     assert wrong == ""
 
 
+HEADS = """(float[B,S,72] x) => (float[B,S,24] y, OTHER) <int64[4] heads = {0, 0, 3, 24}, int64[3] merged = {0, 0, 24}> {
+    wide = Reshape(x, heads)
+    turned = Transpose<perm = [0, 2, 1, 3]>(wide)
+    q, k, v = Split<axis = 3, num_outputs = 3>(turned)
+    READ
+    t = Transpose<perm = [0, 1, 3, 2]>(k)
+    a = MatMul(q, t)
+    p = Softmax<axis = -1>(a)
+    o = MatMul(p, v)
+    b = Transpose<perm = [0, 2, 1, 3]>(o)
+    y = Reshape(b, merged)
+  }"""
+SHARED = {
+    "the queries are read elsewhere": ("float[B,3,S,8] z", "z = Relu(q)"),
+    "all heads are read elsewhere": ("float[B,3,S,24] z", "z = Relu(turned)"),
+    "the values are an output": ("float[B,3,S,8] v", ""),
+    "the body of an If reads the keys": (
+        "float[B,3,S,8] z",
+        """m = ReduceMax<keepdims = 0>(x)
+    c = Cast<to = 9>(m)
+    z = If(c) <then_branch = g1 () => (float[B,3,S,8] z1) { z1 = Neg(k) },
+               else_branch = g2 () => (float[B,3,S,8] z2) { z2 = Abs(k) }>""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("other", "read"), SHARED.values(), ids=SHARED)
+def test_operands_are_read_from_below_views_that_have_other_readers(other: str, read: str) -> None:
+    model = parse_graph(HEADS.replace("OTHER", other).replace("READ", read), 18)
+    feed = {"x": np.random.default_rng(5).standard_normal((2, 5, 72)).astype(np.float32)}
+    result = optimized(model)
+    (node,) = [n for n in result.model.graph.node if n.op_type == "FusedAttention"]
+    assert list(node.input[:3]) == ["x", "x", "x"], reasons(result)
+    assert difference(run(model, feed), run(result.model, feed), "float32") == ""
+
+
 BLOCK = """
         m{i} = MatMul({z}, o)
         e{i} = Add(m{i}, d)

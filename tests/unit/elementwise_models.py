@@ -94,8 +94,10 @@ class Program:
             # ONNX's interpreter begins a Sum with +0, which -0 and -0 do not make.
             sums = ["Sum"] if self.dtype == FLOAT else []
             self.numbers.append(self.emit(self.source.choice(["Add", "Sub", "Mul", "Div", "Min", "Max", *sums]), *pair))
-        elif pick < 0.6:
+        elif pick < 0.56:
             self.numbers.append(self.emit(self.source.choice(UNARY), self.number()))
+        elif pick < 0.6:
+            self.several()
         elif pick < 0.7:
             pair = [self.number(), self.operand()]
             self.source.shuffle(pair)
@@ -115,6 +117,17 @@ class Program:
             (self.masks if target == BOOL else self.numbers).append(made)
         else:
             self.barrier()
+
+    def several(self) -> None:
+        """Operators of three values and more, bounds that are values, powers."""
+        kind = self.source.choice(["min", "clip", "pow"])
+        if kind == "min":
+            operands = [self.operand() for _ in range(self.source.randrange(2, 5))]
+            self.numbers.append(self.emit(self.source.choice(["Min", "Max"]), self.number(), *operands))
+        elif kind == "clip":
+            self.numbers.append(self.emit("Clip", self.number(), self.source.choice(["", "low"]), "high"))
+        else:
+            self.numbers.append(self.emit("Pow", self.emit("Tanh", self.number()), "four"))
 
     def logical(self) -> None:
         """A mask of masks."""
@@ -190,6 +203,8 @@ def random_model(seed: int, dtype: int = FLOAT, steps: int = 24) -> tuple[ModelP
         "batches": ("batch", 1, COLUMNS),
         "shared": (ROWS, 1),
         "each": ("batch", 1, 1),
+        "low": (),
+        "high": (),
     }
     program.numbers, program.masks = ["x", "z"], ["mask"]
     program.others = ["row", "column", "scalar", "rows", "batches", "shared", "each"]
@@ -210,6 +225,7 @@ def _model(program: Program, shapes: dict[str, tuple[Any, ...]]) -> ModelProto:
     tensors += [numpy_helper.from_array(np.array([-1, ROWS * COLUMNS], np.int64), "flat")]
     tensors += [numpy_helper.from_array(np.array([-1, ROWS, COLUMNS], np.int64), "whole"), *program.constants]
     tensors += [numpy_helper.from_array(np.array([1], np.int64), name) for name in ("middle", "one")]
+    tensors.append(numpy_helper.from_array(np.array(4.0, NUMPY[program.dtype]), "four"))
     types = {name: BOOL if name in ("mask", "few") else program.dtype for name in shapes}
     types["ids"] = TensorProto.INT64
     inputs = [helper.make_tensor_value_info(name, types[name], shape) for name, shape in shapes.items()]
@@ -223,7 +239,8 @@ def _inputs(shapes: dict[str, tuple[Any, ...]], dtype: int, seed: int) -> dict[s
     found = {}
     for name, shape in shapes.items():
         sizes = [2 if s == "batch" else s for s in shape]
-        drawn = random_numbers.normal(size=sizes)
+        drawn = np.asarray(random_numbers.normal(size=sizes))
         found[name] = drawn > 0 if name in ("mask", "few") else drawn.astype(NUMPY[dtype])
+    found["low"] = np.asarray(found["high"] - abs(found["low"]))
     found["ids"] = random_numbers.integers(0, 3, (2, ROWS, COLUMNS))
     return found

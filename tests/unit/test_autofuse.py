@@ -76,6 +76,29 @@ CHAIN = """chain (float[batch,3,64] x, float[64] b) => (float[batch,3,64] y) <fl
 }"""
 
 
+SEVERAL = """several (float[batch,64] x, float[batch,64] z, float[64] b, float low, float high) => (float[batch,64] y) {
+  m = Max(x, z, b)
+  s = Sum(m, x, z, b)
+  c = Clip(s, low, high)
+  p = Clip(m, , high)
+  q = Min(c, p, z, x)
+  y = Tanh(q)
+}"""
+
+
+@pytest.mark.parametrize("opset", [12, 17])
+def test_operands_beyond_two_and_bounds_that_are_values_are_steps(opset: int) -> None:
+    model = parsed(SEVERAL, opset)
+    result = optimized(model, alone())
+    assert fused_ops(result.model) == [n.op_type for n in result.model.graph.node]
+    assert len(result.model.graph.node) == 1
+    source = np.random.default_rng(0)
+    inputs = {n: source.normal(size=s).astype(np.float32) for n, s in (("x", (3, 64)), ("z", (3, 64)), ("b", 64))}
+    for low, high in ((-0.5, 0.25), (0.5, -0.25), (-np.inf, 0.0)):
+        bounds = {"low": np.float32(low), "high": np.float32(high)}
+        assert_same(model, result.model, {**inputs, **{k: np.asarray(v) for k, v in bounds.items()}})
+
+
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=SEEDS, half=st.booleans())
 @example(seed=489085, half=False)  # two casts that are a no-op together, read by another piece

@@ -145,17 +145,19 @@ def function(source, numbers, dtype, add):  # type: ignore[no-untyped-def]
     op = source.choice(FUNCTIONS)
     x = add("Tanh", (source.choice(numbers),), dtype)
     constants = {
-        "Pow": (source.choice([2.0, 3.0]),),
+        "Pow": (source.choice([2.0, 3.0, 4.0]),),
         "Clip": (-0.5, 0.75),
         "LeakyRelu": (0.125,),
         "Elu": (1.5,),
         "Celu": (0.75,),
+        "ClipTo": (-0.75, source.choice([*numbers, 0.5])),
+        "Sum": (source.choice([*numbers, 0.5]), -0.25),
     }
     if op in ("Div", "Reciprocal"):
         x = add("Add", (add("Sigmoid", (x,), dtype), 0.5), dtype)
     if op in ("HardSigmoid", "Selu"):
         return add(op, (x, 0.25, 0.5), dtype)
-    if OPERATORS[op].values == 1:
+    if OPERATORS[op].values == 1 or op in constants:
         return add(op, (x, *constants.get(op, ())), dtype)
     other = source.choice([*numbers, 0.5, -3.0])
     pair = (other, x) if op == "Div" or source.random() < 0.5 else (x, other)

@@ -35,7 +35,10 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++
 
 @dataclass(frozen=True)
 class Case:
-    """A signature; `layouts` of q and, where there are two, k. `places` are offset and step of heads in longer rows."""
+    """A signature; `layouts` of q and, where there are two, k. `places` are offset and step of heads in longer rows.
+
+    `gammas` is the element type of the scales of a norm, 0 for none.
+    """
 
     head_dim: int
     rotary_dim: int
@@ -46,6 +49,8 @@ class Case:
     angles: int = FLOAT16
     family: str = "910B"
     places: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
+    gammas: int = 0
+    epsilon: float = 0.0
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -58,13 +63,15 @@ class Case:
             "k_heads": heads[1],
             "q_layout": layouts[0],
             "k_layout": layouts[1],
+            "epsilon": self.epsilon,
             **dict(zip(("q_offset", "q_step", "k_offset", "k_step"), (*places[0], *places[1]), strict=True)),
         }
 
     @property
     def dtypes(self) -> dict[str, int]:
         names = ["q", "q_rotated", *(["k", "k_rotated"] if len(self.layouts) == 2 else [])]
-        return {**dict.fromkeys(names, self.dtype), "cos": self.angles, "sin": self.angles}
+        gammas = {f"{name}_gamma": self.gammas for name in "qk"[: len(self.layouts)] if self.gammas}
+        return {**dict.fromkeys(names, self.dtype), "cos": self.angles, "sin": self.angles, **gammas}
 
     def render(self) -> GeneratedKernel:
         spec = load_kernels(KERNELS)["rotary_embedding"]
@@ -79,6 +86,8 @@ def make_inputs(case: Case, shapes: Sequence[Sequence[int]], angles: Sequence[in
     }
     for name in ("cos", "sin"):
         inputs[name] = encode(rng.uniform(-1, 1, (*angles, case.rotary_dim)), case.angles)
+    for name in ("q_gamma", "k_gamma")[: len(shapes)] if case.gammas else ():
+        inputs[name] = encode(rng.uniform(0.5, 1.5, case.head_dim), case.gammas)
     return inputs
 
 
@@ -127,6 +136,14 @@ PAIR_ONLY = Case(2, 2, interleaved=True, angles=FLOAT)
 PACKED = Case(16, 16, layouts=("BSH", "BSH"), heads=(3, 1), places=((0, 16), (48, 16)))
 AMONG = Case(20, 10, layouts=("BSH", "BSH"), heads=(3, 3), dtype=FLOAT, angles=FLOAT, places=((0, 60), (20, 60)))
 LATER = Case(14, 6, True, ("BSH",), (2,), BFLOAT16, FLOAT, places=((5, 14),))
+NORMED = Case(128, 128, layouts=("BSND", "BSND"), gammas=FLOAT16, epsilon=1e-6)
+NORMED_ODD = Case(12, 12, dtype=FLOAT, angles=FLOAT, gammas=FLOAT, epsilon=0.25)
+NORMED_ALONE = Case(64, 64, layouts=("BSH",), heads=(5,), dtype=BFLOAT16, angles=FLOAT, gammas=FLOAT, epsilon=1e-5)
+NORMED_WIDE = Case(400, 400, layouts=("as_is",), dtype=FLOAT, angles=FLOAT, gammas=BFLOAT16)
+NORMED_PACKED = Case(
+    16, 16, layouts=("BSH", "BSH"), heads=(3, 1), places=((0, 16), (48, 16)), gammas=FLOAT, epsilon=1e-6
+)
+LITTLE_NORMED = Case(64, 64, layouts=("BSND", "BSND"), family="310P", gammas=FLOAT16, epsilon=1e-6)
 LITTLE_PACKED = Case(64, 64, layouts=("BSH", "BSH"), heads=(4, 2), family="310P", places=((0, 64), (256, 64)))
 LITTLE_CORE = Case(64, 64, layouts=("BSH", "as_is"), heads=(4, 0), family="310P")
 LITTLE_PARTIAL = Case(96, 32, layouts=("as_is",), angles=FLOAT, family="310P")
@@ -161,6 +178,15 @@ LITTLE_FLOAT = Case(32, 16, layouts=("BSND", "BSND"), dtype=FLOAT, angles=FLOAT,
         (NEIGHBOURS_ODD, [(1, 9, 3, 14), (1, 9, 3, 14)], (9, 1), SMALL),
         (NEIGHBOURS_WIDE, [(3, 9, 256)], (9,), SMALL),
         (PAIR_ONLY, [(3, 9, 2), (3, 9, 2)], (9,), SMALL),
+        (NORMED, [(2, 21, 4, 128), (2, 21, 2, 128)], (2, 1, 21), PLATFORM_910B),
+        (NORMED, [(1, 300, 3, 128), (1, 300, 3, 128)], (300,), replace(TIGHT, ub=40_000)),
+        (NORMED_ODD, [(2, 4, 33, 12), (2, 1, 33, 12)], (1, 1, 33), SMALL),
+        (NORMED_ODD, [(12,), (12,)], (), SMALL),
+        (NORMED_ODD, [(2, 0, 33, 12), (2, 0, 33, 12)], (1, 1, 33), SMALL),
+        (NORMED_ALONE, [(1, 70, 320)], (1, 1, 70), SMALL),
+        (NORMED_WIDE, [(3, 9, 400)], (9,), SMALL),
+        (NORMED_PACKED, [(2, 21, 80), (2, 21, 80)], (2, 1, 21), SMALL),
+        (LITTLE_NORMED, [(2, 33, 4, 64), (2, 33, 2, 64)], (2, 1, 33), PLATFORM_310P),
         (LITTLE_CORE, [(2, 33, 256), (2, 2, 33, 64)], (2, 1, 33), PLATFORM_310P),
         (LITTLE_PARTIAL, [(1, 3, 40, 96)], (1, 1, 40), PLATFORM_310P),
         (LITTLE_FLOAT, [(1, 40, 2, 32), (1, 40, 3, 32)], (40,), PLATFORM_310P),
@@ -175,7 +201,7 @@ def test_kernel_agrees_with_numpy_and_with_its_prediction(
 def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path) -> None:
     rng = random.Random(11)
     for _ in range(24):
-        case = rng.choice([PLAIN, ODD, NEIGHBOURS, MERGED])
+        case = rng.choice([PLAIN, ODD, NEIGHBOURS, MERGED, NORMED_ODD])
         batch, rows = rng.choice([1, 2, 5]), rng.choice([1, 2, 15, 16, 17, 100, 257])
         heads = case.heads if case.heads[0] else (rng.choice([1, 2, 7]), rng.choice([1, 3]))
         shapes = [(batch, rows, h * case.head_dim) if case.heads[0] else (batch, h, rows, case.head_dim) for h in heads]
@@ -190,13 +216,14 @@ int main()
 {
     namespace n = FUNCTION_tiling;
     atcfuse::Platform chip{};
-    atcfuse::Shape in[4];
+    atcfuse::Shape in[6];
     long long b, hq, hk, s, c0, c1, c2;
     while (std::scanf("%d %ld %lld %lld %lld %lld %lld %lld %lld", &chip.vectorCores, &chip.ub, &b, &hq, &hk, &s, &c0, &c1,
                       &c2) == 9) {
         in[0] = {4, {b, hq, s, 64}};
         in[1] = {4, {b, hk, s, 64}};
         in[2] = in[3] = {4, {c0, c1, c2, 64}};
+        in[4] = in[5] = {1, {64}};
         n::Tiling t{};
         atcfuse::Launch launch{};
         const char* refused = n::computeTiling(chip, in, t, launch);
@@ -207,8 +234,9 @@ int main()
 """
 
 
-def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path) -> None:
-    kernel = PLAIN.render()
+@pytest.mark.parametrize("normed", [False, True])
+def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path, normed: bool) -> None:
+    kernel = replace(PLAIN, gammas=FLOAT if normed else 0).render()
     for name, text in kernel.files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "dump.cpp").write_text(TILING_DUMP.replace("FUNCTION", kernel.function))
@@ -250,6 +278,9 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path) -> None:
         (Case(24, 24, family="310P"), "fill blocks of 32 bytes, 12"),
         (Case(40, 32, family="310P"), "not rotated must fill"),
         (Case(64, 64, dtype=BFLOAT16, family="310P"), "no bfloat16"),
+        (Case(64, 64, gammas=BFLOAT16, family="310P"), "no bfloat16"),
+        (Case(64, 32, gammas=FLOAT), "are not normalised"),
+        (Case(64, 64, interleaved=True, gammas=FLOAT), "are not normalised"),
     ],
 )
 def test_what_no_kernel_can_be_made_for(case: Case, reason: str) -> None:
@@ -266,9 +297,20 @@ def test_wrong_shapes_are_refused_before_anything_runs(programs: Path) -> None:
     inputs = make_inputs(PLAIN, [(2, 4, 19, 64), (1, 2, 19, 64)], (1, 1, 19))
     with pytest.raises(AtcfuseError, match="same batch"):
         run_kernel(PLAIN.render(), inputs, cache=programs)
+    inputs = make_inputs(NORMED_ODD, [(2, 4, 9, 12), (2, 2, 9, 12)], (1, 1, 9))
+    with pytest.raises(AtcfuseError, match="a scale needs one axis"):
+        run_kernel(NORMED_ODD.render(), {**inputs, "k_gamma": inputs["k_gamma"][:11]}, cache=programs)
+
+
+def test_operands_are_normalised_together() -> None:
+    spec = load_kernels(KERNELS)["rotary_embedding"]
+    half = {name: dtype for name, dtype in NORMED.dtypes.items() if name != "k_gamma"}
+    assert "every operand is normalised, or none" in (refusal_of(spec, NORMED.attributes, half, "Ascend910B1") or "")
+    mixed = {**NORMED.dtypes, "k_gamma": FLOAT}
+    assert "differ in element type" in (refusal_of(spec, NORMED.attributes, mixed, "Ascend910B1") or "")
 
 
 def test_the_signature_decides_the_kernel() -> None:
-    cases = [PLAIN, ODD, PARTIAL, MERGED, NEIGHBOURS, LITTLE_CORE]
+    cases = [PLAIN, ODD, PARTIAL, MERGED, NEIGHBOURS, LITTLE_CORE, NORMED, replace(NORMED, epsilon=1e-5)]
     assert len({case.render().op_type for case in cases}) == len(cases)
     assert isinstance(PLAIN.render().signature, Signature)

@@ -114,6 +114,15 @@ def _gather(draw: st.DrawFn, chain: _Chain) -> None:
         del chain.shape[axis]
 
 
+def _gather_nd(draw: st.DrawFn, chain: _Chain) -> None:
+    at = draw(st.integers(-chain.shape[0], chain.shape[0] - 1))
+    keeps = len(chain.shape) == 1 or draw(st.booleans())
+    name = f"c{len(chain.tensors)}"
+    chain.tensors.append(numpy_helper.from_array(np.array([[at]] if keeps else [at], np.int64), name))
+    chain.op("GatherND", name)
+    chain.shape = [*([1] if keeps else []), *chain.shape[1:]]
+
+
 def _expand(draw: st.DrawFn, chain: _Chain) -> None:
     shape = [draw(st.integers(1, 3)) if n == 1 else n for n in chain.shape]
     shape = [*([draw(st.integers(1, 2))] if draw(st.booleans()) else []), *shape]
@@ -143,7 +152,7 @@ def _squeeze(draw: st.DrawFn, chain: _Chain) -> None:
         chain.shape.insert(axis, 1)
 
 
-STEPS = [_reshape, _transpose, _slice, _split, _gather, _expand, _tile, _squeeze]
+STEPS = [_reshape, _transpose, _slice, _split, _gather, _gather_nd, _expand, _tile, _squeeze]
 
 
 @st.composite
@@ -207,6 +216,17 @@ def test_merging_is_the_chain_forward(shape: list[int], data: st.DataObject) -> 
     last = merges(scope, "x")[-1]
     if last.value == chain.value:
         np.testing.assert_array_equal(_read(last.view, x), _run(proto, x))
+
+
+def test_several_indices_or_batches_are_no_view() -> None:
+    for indices, batch in (([[0], [1]], 0), ([[0, 1]], 0), ([[1], [0]], 1)):
+        chain = _Chain([2, 3, 4])
+        chain.tensors.append(numpy_helper.from_array(np.array(indices, np.int64), "at"))
+        chain.op("GatherND", "at", batch_dims=batch)
+        model = Model(chain.model())
+        infer(model)
+        (scope,) = model.scopes()
+        assert [str(link.value) for link in roots(scope, chain.value, scaling=False)] == [chain.value]
 
 
 def test_symbolic_extents_regroup_where_they_divide() -> None:
