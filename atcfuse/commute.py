@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from atcfuse import einsum, prefix, regroup, rescale, sink, subtract, unshare
+from atcfuse import einsum, native, prefix, regroup, rescale, sink, subtract, unshare
 from atcfuse.dims import Dim
 from atcfuse.einsum import Product
 from atcfuse.graph.edit import Names, NewNode, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.views import is_view
 from atcfuse.keep_nodes import KeepNodes
+from atcfuse.native import Native
 from atcfuse.prefix import Rotation
 from atcfuse.regroup import Regrouping
 from atcfuse.rescale import Rescaling
@@ -91,7 +92,7 @@ class Unread:
         return self.transpose.name
 
 
-AnyMove = Union[Move, Rescaling, Product, Subtraction, Regrouping, Sinking, Parting, Rotation, Unread]
+AnyMove = Union[Move, Rescaling, Product, Subtraction, Regrouping, Sinking, Parting, Rotation, Unread, Native]
 
 
 @dataclass(frozen=True)
@@ -355,6 +356,7 @@ _SEARCHES: tuple[Callable[[Scope, Node], AnyMove | None], ...] = (
     _moves,
     rescale.find,
     einsum.find,
+    native.find,
     subtract.find,
     regroup.find,
     prefix.find,
@@ -367,6 +369,7 @@ _CARRY_OUT: Mapping[type, Callable[[Any, Names], tuple[tuple[str, ...], str, Rep
     Unread: _without,
     Rescaling: rescale.carry_out,
     Product: einsum.carry_out,
+    Native: native.carry_out,
     Subtraction: subtract.carry_out,
     Regrouping: regroup.carry_out,
     Rotation: prefix.carry_out,
