@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atcfuse import account, atc, autofuse, commute, noops
+from atcfuse import account, atc, autofuse, moves, noops
 from atcfuse.decide import Pricer
 from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
@@ -145,14 +145,14 @@ def _fused(
     pricer: Pricer | None,
 ) -> tuple[Model, Findings]:
     """Fuses with Transposes moved to where attention takes them along; the others stay where they were."""
-    moves, stuck = commute.find(model, tools.keep) if tools.is_made("attention") else [], frozenset[str]()
-    snapshot = Snapshot.of(model) if moves else None
-    while moves:
-        moved = commute.carry_out(model, moves)
+    begun, stuck = moves.find(model, tools.keep) if tools.is_made("attention") else [], frozenset[str]()
+    snapshot = Snapshot.of(model) if begun else None
+    while begun:
+        moved = moves.carry_out(model, begun)
         model = _indexed(model)
         findings = Findings(pricer)
         model = _by_rules(model, _finders(model, tools, lookup, pricer), tools, lookup, findings)
-        left = commute.stuck(model, moved)
+        left = moves.stuck(model, moved)
         if not left:
             return _grouped(model, tools, lookup, findings), findings
         assert snapshot is not None  # there are moves
@@ -161,7 +161,7 @@ def _fused(
         infer(model)
         pricer, stuck = _pricer(tools, sizes), stuck | left
         finders = _finders(model, tools, lookup, pricer)
-        moves = commute.find(model, tools.keep, stuck)
+        begun = moves.find(model, tools.keep, stuck)
     findings = Findings(pricer)
     model = _by_rules(model, finders, tools, lookup, findings)
     return _grouped(model, tools, lookup, findings), findings
@@ -205,11 +205,11 @@ def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
         _finders(model, tools, lookup, findings.pricer)
     by_rules = findings.kept
     for attempt in range(MAX_ROUNDS):
-        moves, done = views_between(model, tools, findings), len(findings.fusions)
-        if moves is None:
+        shifts, done = views_between(model, tools, findings), len(findings.fusions)
+        if shifts is None:
             return model if attempt else _all_groups(model, tools, lookup, findings)
         snapshot, findings.kept = Snapshot.of(model), by_rules
-        moves.carry_out(model)
+        shifts.carry_out(model)
         model = _indexed(model)
         _finders(model, tools, lookup, findings.pricer)
         model = _all_groups(model, tools, lookup, findings)

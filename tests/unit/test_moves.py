@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 
 import atcfuse
-from atcfuse import commute
+from atcfuse import moves
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.keep_nodes import NO_NODES
@@ -218,9 +218,9 @@ def test_a_move_changes_no_number_and_lets_operators_fuse(text: str, ops: dict[s
     proto = parsed(text)
     original, model = deepcopy(proto), Model(proto)
     infer(model)
-    moves = commute.find(model, NO_NODES)
-    assert moves
-    commute.carry_out(model, moves)
+    begun = moves.find(model, NO_NODES)
+    assert begun
+    moves.carry_out(model, begun)
     onnx.checker.check_model(proto, full_check=True)
     compare(proto, original)
     result = atcfuse.optimize(original, dialect="portable", min_saving_us=0.0)

@@ -2,7 +2,7 @@
 
 A factor of its own for each head (cosine attention) belongs to the queries just as well, and a factor on the sum of
 scores and a bias (relative positions) to both summands. Then the scores that reach softmax are a product, scaled by one
-number, and biased. Moves are tried, as `commute` does it: one after which no attention is fused is undone.
+number, and biased. One after which no attention is fused is undone.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 from infer_oracle import inferred
 
 import atcfuse
-from atcfuse import commute
+from atcfuse import moves
 from atcfuse.graph.snapshot import Snapshot
 from atcfuse.keep_nodes import NO_NODES, parse_keep_nodes
 from atcfuse.options import Options
@@ -98,20 +98,20 @@ def run(model: onnx.ModelProto, batch: int, length: int) -> list[np.ndarray]:
 def test_a_moved_transpose_changes_no_number(text: str) -> None:
     proto = parsed(text)
     original, model = deepcopy(proto), inferred(proto)
-    moves = commute.find(model, NO_NODES)
-    assert len(moves) == 1
-    moved = commute.carry_out(model, moves)
+    begun = moves.find(model, NO_NODES)
+    assert len(begun) == 1
+    moved = moves.carry_out(model, begun)
     onnx.checker.check_model(proto, full_check=True)
     for batch, length in ((2, 5), (1, 1), (3, 0)):
         for want, have in zip(run(original, batch, length), run(proto, batch, length), strict=True):
             assert want.shape == have.shape
             np.testing.assert_allclose(have, want, rtol=1e-6, atol=1e-6)
-    assert commute.stuck(inferred(proto), moved) == {moved[0].name}, "no fusion took it"
+    assert moves.stuck(inferred(proto), moved) == {moved[0].name}, "no fusion took it"
 
 
 @pytest.mark.parametrize("text", STAYS.values(), ids=STAYS)
 def test_what_is_not_proved_to_commute_stays(text: str) -> None:
-    assert commute.find(inferred(parsed(text)), NO_NODES) == []
+    assert moves.find(inferred(parsed(text)), NO_NODES) == []
 
 
 def test_before_opset_14_rows_are_dealt_out_only_where_no_extent_can_be_zero() -> None:
@@ -119,15 +119,15 @@ def test_before_opset_14_rows_are_dealt_out_only_where_no_extent_can_be_zero() -
         "s = Shape<start = 0, end = 2>(a)", "l = Shape(a) s = Slice(l, i, k)"
     )
     text = text.replace("<int64[2] flat", "<int64[1] i = {0}, int64[1] k = {2}, int64[2] flat")
-    assert len(commute.find(inferred(parsed(text, 14)), NO_NODES)) == 1
-    assert commute.find(inferred(parsed(text, 13)), NO_NODES) == []
+    assert len(moves.find(inferred(parsed(text, 14)), NO_NODES)) == 1
+    assert moves.find(inferred(parsed(text, 13)), NO_NODES) == []
     static = text.replace("float[S,B,2,4]", "float[3,2,2,4]").replace("float[B,S,8]", "float[2,3,8]")
-    assert len(commute.find(inferred(parsed(static, 13)), NO_NODES)) == 1
+    assert len(moves.find(inferred(parsed(static, 13)), NO_NODES)) == 1
 
 
 def test_nodes_that_the_user_keeps_do_not_move() -> None:
     model = inferred(parsed(MOVES["a projection with bias"]))
-    assert commute.find(model, parse_keep_nodes(["n1"])) == []
+    assert moves.find(model, parse_keep_nodes(["n1"])) == []
 
 
 def test_a_snapshot_brings_every_byte_back() -> None:
@@ -135,7 +135,7 @@ def test_a_snapshot_brings_every_byte_back() -> None:
     before = proto.SerializeToString(deterministic=True)
     model = inferred(proto)
     snapshot = Snapshot.of(model)
-    commute.carry_out(model, commute.find(model, NO_NODES))
+    moves.carry_out(model, moves.find(model, NO_NODES))
     assert proto.SerializeToString(deterministic=True) != before
     snapshot.restore(proto)
     assert proto.SerializeToString(deterministic=True) == before

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 import atcfuse
-from atcfuse import commute
+from atcfuse import moves
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.keep_nodes import NO_NODES
@@ -80,9 +80,9 @@ def test_attention_of_einsums_fuses(scores: str, sums: str) -> None:
     original, moved = run(proto), deepcopy(proto)
     model = Model(moved)
     infer(model)
-    moves = commute.find(model, NO_NODES)
-    assert len(moves) == 2
-    commute.carry_out(model, moves)
+    begun = moves.find(model, NO_NODES)
+    assert len(begun) == 2
+    moves.carry_out(model, begun)
     onnx.checker.check_model(moved, full_check=True)
     np.testing.assert_allclose(run(moved), original, rtol=1e-5, atol=1e-6)
     result = atcfuse.optimize(proto, dialect="portable", min_saving_us=0.0)
@@ -108,7 +108,7 @@ def test_other_einsums_stay(body: str) -> None:
         )
     )
     infer(model)
-    assert commute.find(model, NO_NODES) == []
+    assert moves.find(model, NO_NODES) == []
 
 
 def test_an_einsum_that_no_attention_takes_up_goes_back() -> None:

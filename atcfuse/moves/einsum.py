@@ -1,7 +1,7 @@
 """Products of attention written as Einsum, spelled as Transposes around a MatMul, which rules and views know.
 
 Only an Einsum of two operands that is one batched product is spelled anew, and only where softmax is near. As with the
-other moves of `commute`, one after which no attention is fused is undone.
+other moves, one after which no attention is fused is undone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
-from atcfuse.rescale import leads_to_softmax
+from atcfuse.moves.rescale import leads_to_softmax
 
 _PASSED = frozenset({"Cast", "Where", "Reshape", "Dropout", "Identity"})
 _NEAR = 4

@@ -1,6 +1,6 @@
 """ONNX's own Attention operator (opset 23), spelled as products around a softmax, which is what rules know.
 
-As with the other moves of `commute`, one after which no attention is fused is undone.
+As with the other moves, one after which no attention is fused is undone.
 """
 
 from __future__ import annotations

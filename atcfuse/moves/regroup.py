@@ -2,7 +2,7 @@
 
 A norm over the last axis treats every row alike, so it commutes with whatever only moves rows about: windows of Swin,
 their shift by Slice and Concat, axes of a grid. Moved in front, norm and projections stand side by side and are one
-kernel. As with the other moves of `commute`, one after which the norm is still there is undone.
+kernel. As with the other moves, one after which the norm is still there is undone.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _regrouped(scope: Scope, start: str) -> str | None:
     if pending or len(ends) != 1 or start in ends or any(scope.is_output(v) or v in scope.captured for v in values):
         return None
     end = ends.pop()
-    if scope.producers[end].inputs[0] == start:  # one Transpose: `commute` moves it to the attention, if it can
+    if scope.producers[end].inputs[0] == start:  # one Transpose: `transposes` moves it to the attention, if it can
         return None
     return end if all(_is_projection(scope, n) for n in _readers(scope, end).values()) else None
 

@@ -12,7 +12,7 @@ import pytest
 from infer_oracle import inferred
 
 import atcfuse
-from atcfuse import commute
+from atcfuse import moves
 from atcfuse.keep_nodes import NO_NODES
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[B,3,S,4] q, float[B,3,4,S] k, float[B,3,S,4] v) => (float[B,3,S,4] y)'
@@ -63,12 +63,12 @@ def run(model: onnx.ModelProto) -> np.ndarray:
 def test_a_moved_factor_changes_no_number_and_lets_attention_fuse(text: str) -> None:
     proto = parsed(text)
     original, model = deepcopy(proto), inferred(proto)
-    moves = commute.find(model, NO_NODES)
-    assert len(moves) == 1
-    moved = commute.carry_out(model, moves)
+    begun = moves.find(model, NO_NODES)
+    assert len(begun) == 1
+    moved = moves.carry_out(model, begun)
     onnx.checker.check_model(proto, full_check=True)
     np.testing.assert_allclose(run(proto), run(original), rtol=1e-5, atol=1e-6)
-    assert commute.stuck(inferred(proto), moved) == {moved[0].name}, "no fusion took it"
+    assert moves.stuck(inferred(proto), moved) == {moved[0].name}, "no fusion took it"
     result = atcfuse.optimize(original, dialect="portable", min_saving_us=0.0)
     assert [f["op"] for f in result.report["fusions"]].count("FusedAttention") == 1
     np.testing.assert_allclose(run(result.model), run(original), rtol=1e-5, atol=1e-6)
@@ -76,7 +76,7 @@ def test_a_moved_factor_changes_no_number_and_lets_attention_fuse(text: str) -> 
 
 @pytest.mark.parametrize("text", STAYS.values(), ids=STAYS)
 def test_what_is_not_proved_to_commute_stays(text: str) -> None:
-    assert commute.find(inferred(parsed(text)), NO_NODES) == []
+    assert moves.find(inferred(parsed(text)), NO_NODES) == []
 
 
 def test_a_factor_that_no_attention_takes_up_goes_back() -> None:

@@ -2,7 +2,7 @@
 
 Vision transformers leave class and register tokens as they are and rotate the rest: the tokens are cut apart and put
 together again. x·1 + turned(x)·0 is x to the last bit, so the same result comes from rotating all tokens, the first
-ones with a cosine of 1 and a sine of 0. As with the other moves of `commute`, one that no fusion takes up is undone.
+ones with a cosine of 1 and a sine of 0. As with the other moves, one that no fusion takes up is undone.
 """
 
 from __future__ import annotations

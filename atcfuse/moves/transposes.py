@@ -3,29 +3,18 @@
 A projection over the last axis treats every row alike, so it commutes with a Transpose that leaves the last axis where
 it is. nn.MultiheadAttention with `batch_first` transposes the batch behind a norm and back before a residual sum; moved
 to the attention's side of the projections, such a Transpose is one more view of its operands, and norm, projection and
-sum stand side by side. Moves are tried: one that no fusion takes up is undone (`stuck`), and the model is as it was.
+sum stand side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Union
 
-from atcfuse import einsum, native, prefix, regroup, rescale, sink, subtract, unshare
 from atcfuse.dims import Dim
-from atcfuse.einsum import Product
-from atcfuse.graph.edit import Names, NewNode, Replacement, apply
-from atcfuse.graph.index import Model, Node, Scope
+from atcfuse.graph.edit import Names, NewNode, Replacement
+from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import is_view
-from atcfuse.keep_nodes import KeepNodes
-from atcfuse.native import Native
-from atcfuse.prefix import Rotation
-from atcfuse.regroup import Regrouping
-from atcfuse.rescale import Rescaling
-from atcfuse.sink import Sinking
-from atcfuse.subtract import Subtraction
-from atcfuse.unshare import Parting
 
 _EXACT_RESHAPE = 14
 """The opset from which on a Reshape can be told that 0 means no elements, not the operand's own extent."""
@@ -58,7 +47,7 @@ class _Linear:
 
 
 @dataclass(frozen=True)
-class Move:
+class Commuting:
     """A Transpose that may move: down past the projections that read it, or up before the one that it reads."""
 
     scope: Scope
@@ -73,101 +62,23 @@ class Move:
         nodes = [self.transpose, *(n for linear in self.linears for n in linear.nodes)]
         return frozenset(n.index for n in (*nodes, *([self.unflatten] if self.unflatten else ())))
 
-
-@dataclass(frozen=True)
-class Unread:
-    """A Transpose of which nothing but the shape is read: that is known without it."""
-
-    scope: Scope
-    transpose: Node
-
-    @property
-    def members(self) -> frozenset[int]:
-        """The node that goes."""
-        return frozenset((self.transpose.index,))
-
     @property
     def name(self) -> str:
         """What the move is remembered by."""
         return self.transpose.name
 
 
-AnyMove = Union[Move, Rescaling, Product, Subtraction, Regrouping, Sinking, Parting, Rotation, Unread, Native]
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A move that was carried out: its name, and the values that operators `op` make while nothing takes it up."""
-
-    name: str
-    made: tuple[str, ...]
-    op: str = "Transpose"
-
-
-def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[AnyMove]:
-    """The moves that may pay, none that changes a node of another one, of `keep`, or by the name of one in `stuck`."""
-    found: list[AnyMove] = []
-    for scope in model.scopes():
-        taken: set[int] = set()
-        for node in scope.nodes:
-            move = _begun(scope, node)
-            if move is None or node.name in stuck or taken & move.members:
-                continue
-            if any(keep.reason(n.name, n.op) for n in (scope.nodes[i] for i in move.members)):
-                continue
-            taken |= move.members
-            found.append(move)
-    return found
-
-
-def _begun(scope: Scope, node: Node) -> AnyMove | None:
-    """The first kind of move that a node begins or ends."""
-    for search in _SEARCHES:
-        found = search(scope, node)
-        if found is not None:
-            return found
-    return None
-
-
-def _unread(scope: Scope, node: Node) -> Unread | None:
-    value = node.outputs[0] if node.op == "Transpose" else ""
-    readers = scope.consumers.get(value, ())
-    if not readers or scope.is_output(value) or value in scope.captured or any(n.op != "Shape" for n in readers):
-        return None
-    return Unread(scope, node) if isinstance(node.attributes.get("perm"), tuple) else None
-
-
-def _without(move: Unread, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
-    shapes = {n.index: _shape(move.transpose, n, names) for n in move.scope.consumers[move.transpose.outputs[0]]}
-    return (), "", Replacement(move.scope, move.members, (), shapes)
-
-
-def _moves(scope: Scope, node: Node) -> Move | None:
+def find(scope: Scope, node: Node) -> Commuting | None:
+    """The move of the Transpose that a node is, if it reorders leading axes beside a projection."""
     if node.op != "Transpose" or not _of_leading_axes(scope, node):
         return None
     return _down(scope, node) or _up(scope, node)
 
 
-def carry_out(model: Model, moves: Sequence[AnyMove]) -> list[Moved]:
-    """Carries the moves out, in place."""
-    names = Names(model)
-    done, replacements = [], []
-    for move in moves:
-        if isinstance(move, Move):
-            moved, replacement = (_moved_up if move.up else _moved_down)(move, names)
-        else:
-            made, op, replacement = _CARRY_OUT[type(move)](move, names)
-            moved = Moved(move.name, made, op)
-        done.append(moved)
-        replacements.append(replacement)
-    apply(model, replacements, (), names)
-    return done
-
-
-def stuck(model: Model, moved: Sequence[Moved]) -> frozenset[str]:
-    """The names of moves that nothing took up: the moved Transposes or the products are still there."""
-    left = {(n.op, output) for scope in model.scopes() for n in scope.nodes for output in n.outputs}
-    return frozenset(m.name for m in moved if any((m.op, value) in left for value in m.made))
+def carry_out(move: Commuting, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
+    """What the moved Transposes make while nothing takes them in, their operator, what takes the place of the nodes."""
+    made, replacement = (_moved_up if move.up else _moved_down)(move, names)
+    return made, "Transpose", replacement
 
 
 def _of_leading_axes(scope: Scope, node: Node) -> bool:
@@ -181,7 +92,7 @@ def _only_read_by(scope: Scope, value: str, reader: Node) -> bool:
     return not scope.is_output(value) and [n.index for n in scope.readers(value)] == [reader.index]
 
 
-def _down(scope: Scope, node: Node) -> Move | None:
+def _down(scope: Scope, node: Node) -> Commuting | None:
     """All that read the Transpose are projections, whose results are read as views, and Shapes."""
     value = node.outputs[0]
     if scope.is_output(value) or value in scope.captured:
@@ -190,7 +101,7 @@ def _down(scope: Scope, node: Node) -> Move | None:
     linears = [_projection_of(scope, reader, value) for reader in readers]
     if not linears or not all(linears):
         return None
-    return Move(scope, node, tuple(x for x in linears if x is not None))
+    return Commuting(scope, node, tuple(x for x in linears if x is not None))
 
 
 def _projection_of(scope: Scope, node: Node, value: str) -> _Linear | None:
@@ -226,7 +137,7 @@ def _one_row(bias: Sequence[Dim] | None, shape: Sequence[Dim] | None) -> bool:
     return all(d == 1 for d in bias[:-1]) and (not bias or bias[-1] in (1, shape[-1]))
 
 
-def _up(scope: Scope, node: Node) -> Move | None:
+def _up(scope: Scope, node: Node) -> Commuting | None:
     """What the Transpose reads is a projection of a view, of rows as they are or flattened to a matrix for it."""
     value = node.inputs[0]
     maker = scope.producers.get(value)
@@ -242,7 +153,7 @@ def _up(scope: Scope, node: Node) -> Move | None:
     linear = _projection_making(scope, maker)
     if linear is None or not _from_view(scope, linear.product.inputs[0]):
         return None
-    move = Move(scope, node, (linear,), unflatten, up=True)
+    move = Commuting(scope, node, (linear,), unflatten, up=True)
     flat = unflatten is not None
     return move if (_same_rows(move) if flat else linear.product.op == "MatMul") else None
 
@@ -269,7 +180,7 @@ def _from_view(scope: Scope, value: str) -> bool:
     return maker is not None and (is_view(maker) or maker.op == "MatMul")
 
 
-def _same_rows(move: Move) -> bool:
+def _same_rows(move: Commuting) -> bool:
     """Whether the projection takes a matrix to one of its own shape, whose rows the Reshape deals out."""
     assert move.unflatten is not None
     scope, linear = move.scope, move.linears[0]
@@ -283,7 +194,7 @@ def _same_rows(move: Move) -> bool:
     return scope.model.opset >= _EXACT_RESHAPE or all(isinstance(d, int) and d > 0 for d in rows)
 
 
-def _moved_down(move: Move, names: Names) -> tuple[Moved, Replacement]:
+def _moved_down(move: Commuting, names: Names) -> tuple[tuple[str, ...], Replacement]:
     scope, node = move.scope, move.transpose
     made: list[NewNode] = []
     for number, linear in enumerate(move.linears):
@@ -291,12 +202,12 @@ def _moved_down(move: Move, names: Names) -> tuple[Moved, Replacement]:
         made += linear.on(node.inputs[0], rows, names)
         name = node.proto.name if not number else names.fresh(node.name)
         made.append(_like(node, (rows,), linear.result, name))
-    shapes = {n.index: _shape(node, n, names) for n in scope.consumers[node.outputs[0]] if n.op == "Shape"}
+    shapes = {n.index: shape_of(node, n, names) for n in scope.consumers[node.outputs[0]] if n.op == "Shape"}
     results = tuple(linear.result for linear in move.linears)
-    return Moved(node.name, results), Replacement(scope, move.members, tuple(made), shapes)
+    return results, Replacement(scope, move.members, tuple(made), shapes)
 
 
-def _shape(transpose: Node, shape: Node, names: Names) -> tuple[NewNode, ...]:
+def shape_of(transpose: Node, shape: Node, names: Names) -> tuple[NewNode, ...]:
     """The extents of a Transpose's result, picked from those of its operand."""
     perm = transpose.attributes["perm"]
     wanted = tuple(perm[shape.attributes.get("start", 0) : shape.attributes.get("end")])
@@ -305,7 +216,7 @@ def _shape(transpose: Node, shape: Node, names: Names) -> tuple[NewNode, ...]:
     return first, NewNode("Gather", shape.proto.name, (value, wanted), shape.outputs, (("axis", 0),), like=shape.index)
 
 
-def _moved_up(move: Move, names: Names) -> tuple[Moved, Replacement]:
+def _moved_up(move: Commuting, names: Names) -> tuple[tuple[str, ...], Replacement]:
     scope, node, linear = move.scope, move.transpose, move.linears[0]
     x, made = linear.product.inputs[0], []  # type: str, list[NewNode]
     if move.unflatten is not None:
@@ -324,10 +235,10 @@ def _moved_up(move: Move, names: Names) -> tuple[Moved, Replacement]:
         for n in scope.consumers.get(linear.result, ())
         if n.op == "Shape"
     }
-    return Moved(node.name, (turned,)), Replacement(scope, move.members, tuple(made), shapes)
+    return (turned,), Replacement(scope, move.members, tuple(made), shapes)
 
 
-def _on_matrix(move: Move, turned: str, names: Names) -> list[NewNode]:
+def _on_matrix(move: Commuting, turned: str, names: Names) -> list[NewNode]:
     """The projection of a transposed value, flattened for it; the rows are dealt out in the shape of that value."""
     linear, value = move.linears[0], move.transpose.outputs[0]
     flat, rows = names.fresh(f"{turned}/flat"), names.fresh(f"{value}/flat")
@@ -349,31 +260,3 @@ def _like(node: Node, inputs: tuple[str, ...], output: str, name: str | None = N
     attributes = tuple(node.attributes.items())
     own = node.proto.name if name is None else name
     return NewNode(node.op, own, inputs, (output,), attributes, like=node.index)
-
-
-_SEARCHES: tuple[Callable[[Scope, Node], AnyMove | None], ...] = (
-    _unread,
-    _moves,
-    rescale.find,
-    einsum.find,
-    native.find,
-    subtract.find,
-    regroup.find,
-    prefix.find,
-    sink.find,
-    unshare.find,
-)
-"""Every kind of move, asked in this order for the one that a node begins or ends."""
-
-_CARRY_OUT: Mapping[type, Callable[[Any, Names], tuple[tuple[str, ...], str, Replacement]]] = {
-    Unread: _without,
-    Rescaling: rescale.carry_out,
-    Product: einsum.carry_out,
-    Native: native.carry_out,
-    Subtraction: subtract.carry_out,
-    Regrouping: regroup.carry_out,
-    Rotation: prefix.carry_out,
-    Sinking: sink.carry_out,
-    Parting: unshare.carry_out,
-}
-"""For every kind of move: the values by which a trial is told, the operator that makes them, what is put in place."""

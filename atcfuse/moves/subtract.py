@@ -1,6 +1,6 @@
 """Masks that are subtracted from attention's scores, spelled as sums, which is what rules know.
 
-x - y is x + (-y) to the last bit, and -(c·m) is (-c)·m. As with the other moves of `commute`, one after which no
+x - y is x + (-y) to the last bit, and -(c·m) is (-c)·m. As with the other moves, one after which no
 attention is fused is undone.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from atcfuse.graph.constants import scalar
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
-from atcfuse.rescale import leads_to_softmax
+from atcfuse.moves.rescale import leads_to_softmax
 
 
 @dataclass(frozen=True)

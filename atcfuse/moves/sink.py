@@ -2,7 +2,7 @@
 
 A norm over the last axis, spelled out or one operator, treats every row alike, and rows of two values are put together
 in one order of axes as in another. Behind them a Transpose is one more view of attention's operands. As with the other
-moves of `commute`, one that nothing takes up is undone.
+moves, one that nothing takes up is undone.
 """
 
 from __future__ import annotations

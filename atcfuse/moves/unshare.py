@@ -1,7 +1,7 @@
 """A Transpose of a packed projection that queries, keys and values share, made once for each of them.
 
 Where queries and keys are rotated before attention, two fused operators read the three parts: each takes its views
-along, but neither can take a node that the other needs too. As with the other moves of `commute`, one after which a
+along, but neither can take a node that the other needs too. As with the other moves, one after which a
 Transpose is still there is undone.
 """
 

@@ -1,0 +1,43 @@
+"""Transposes of which nothing but the shape is read: that is known without them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from atcfuse.graph.edit import Names, Replacement
+from atcfuse.graph.index import Node, Scope
+from atcfuse.moves.transposes import shape_of
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A Transpose of which nothing but the shape is read."""
+
+    scope: Scope
+    transpose: Node
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The node that goes."""
+        return frozenset((self.transpose.index,))
+
+    @property
+    def name(self) -> str:
+        """What the move is remembered by."""
+        return self.transpose.name
+
+
+def find(scope: Scope, node: Node) -> Unread | None:
+    """The Transpose that a node is, if only Shapes read it."""
+    value = node.outputs[0] if node.op == "Transpose" else ""
+    readers = scope.consumers.get(value, ())
+    if not readers or scope.is_output(value) or value in scope.captured or any(n.op != "Shape" for n in readers):
+        return None
+    return Unread(scope, node) if isinstance(node.attributes.get("perm"), tuple) else None
+
+
+def carry_out(move: Unread, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
+    """Nothing that would have to be taken up, and what takes the place of the nodes."""
+    readers = move.scope.consumers[move.transpose.outputs[0]]
+    shapes = {n.index: shape_of(move.transpose, n, names) for n in readers}
+    return (), "", Replacement(move.scope, move.members, (), shapes)
