@@ -44,6 +44,8 @@ def find(scope: Scope, node: Node) -> Regrouping | None:
         return None
     if node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
         return None
+    if any(scope.fact(v).rank != 1 for v in node.inputs[1:] if v):  # one scale for all rows, not one for each
+        return None
     rows = _regrouped(scope, node.outputs[0])
     if rows is None:
         return None
@@ -79,7 +81,7 @@ def _regrouped(scope: Scope, start: str) -> str | None:
         if not pending:
             break
         node = pending.pop(min(pending))
-        if _is_projection(scope, node):
+        if _is_projection(scope, node, values):
             ends.add(node.inputs[0])
         elif _moves_rows(scope, node, values):
             values.add(node.outputs[0])
@@ -91,7 +93,7 @@ def _regrouped(scope: Scope, start: str) -> str | None:
     end = ends.pop()
     if scope.producers[end].inputs[0] == start:  # one Transpose: `transposes` moves it to the attention, if it can
         return None
-    return end if all(_is_projection(scope, n) for n in _readers(scope, end).values()) else None
+    return end if all(_is_projection(scope, n, {end}) for n in _readers(scope, end).values()) else None
 
 
 def _readers(scope: Scope, value: str) -> dict[int, Node]:
@@ -99,8 +101,11 @@ def _readers(scope: Scope, value: str) -> dict[int, Node]:
     return {scope.positions[n.index]: n for n in scope.consumers.get(value, ()) if n.op != "Shape"}
 
 
-def _is_projection(scope: Scope, node: Node) -> bool:
-    return node.op == "MatMul" and len(node.inputs) == 2 and scope.fact(node.inputs[1]).rank == 2
+def _is_projection(scope: Scope, node: Node, values: set[str]) -> bool:
+    """Whether a node multiplies rows of these values with a matrix that is none of them."""
+    if node.op != "MatMul" or len(node.inputs) != 2 or scope.fact(node.inputs[1]).rank != 2:
+        return False
+    return node.inputs[0] in values and node.inputs[1] not in values
 
 
 def _moves_rows(scope: Scope, node: Node, values: set[str]) -> bool:

@@ -17,7 +17,7 @@ from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
 from atcfuse.keep_nodes import NO_NODES
 
-SIZES = {"B": (2, 1, 3), "S": (5, 7, 2)}
+SIZES = {"B": (2, 1, 3), "S": (5, 7, 2), "R": (32, 16, 48)}
 TABLES = "float[4,8] c, float[4,8] s"
 CUT = """first = Slice(q, i0, i1, i2) rest = Slice(q, i1, far, i2)"""
 NUMBERS = "int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i2 = {2}, int64[1] i3 = {3}, int64[1] i4 = {4}, int64[1] far = {999}"
@@ -125,6 +125,27 @@ FUSES = {
 BACK = {
     "windows of a norm that is also read as it is": (
         WINDOWS.replace("=> (float[W,4,8] y)", "=> (float[W,4,8] y, float[B,16,8] n)"),
+        {"LayerNormalization": 1},
+    ),
+    "rows of a norm that are a matrix others are multiplied with": (
+        (
+            "(float[1,8,8] x, float[8] g, float[8] b, float[2,2,8] z) => (float[4,8] y)"
+            " <int64[4] grid = {1, 4, 2, 8}, int64[2] matrix = {8, 8}, int64[2] flat = {4, 8}> {"
+            " n = LayerNormalization<axis = 2>(x, g, b) map = Reshape(n, grid) r = Reshape(map, matrix)"
+            " f = Reshape(z, flat) y = MatMul(f, r) }"
+        ),
+        {"LayerNormalization": 1, "MatMul": 1},
+    ),
+    "rows of a norm that an input is multiplied with": (
+        (
+            "(float[B,16,8] x, float[8] g, float[8] b, float[4,R] z) => (float[4,8] y)"
+            " <int64[4] grid = {0, 4, 4, 8}, int64[2] matrix = {-1, 8}> {"
+            " n = LayerNormalization<axis = 2>(x, g, b) map = Reshape(n, grid) r = Reshape(map, matrix) y = MatMul(z, r) }"
+        ),
+        {"LayerNormalization": 1, "MatMul": 1},
+    ),
+    "windows of a norm that scales each row by its own": (
+        WINDOWS.replace("float[8] g", "float[16,8] g"),
         {"LayerNormalization": 1},
     ),
     "windows with rows of zeros": (
