@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from atcfuse.decide import kept_by_user
-from atcfuse.fold import Folding, fold, replacement
+from atcfuse.fold import Folding, fold
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.traffic import Kind, Remembered
 from atcfuse.match.find import Lookup, Match, RuleFinder
 from atcfuse.match.values import Refusal
+from atcfuse.rewrite import foldings
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
 
@@ -78,6 +79,6 @@ def _carry_out(model: Model, chosen: Sequence[Folding], findings: Findings) -> N
         for folding in chosen:
             estimate.take(folding.match.scope, folding.match.members)
     names = Names(model)
-    made = [replacement(folding, names) for folding in chosen]
+    made = foldings(chosen, names)
     findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]
     apply(model, [one for one, _ in made], (), names)

@@ -14,6 +14,7 @@ from typing import Any
 
 from atcfuse.dims import Dim, broadcast, divide
 from atcfuse.expr import Expr, evaluate, proved
+from atcfuse.fold import Folding, replacement
 from atcfuse.graph.edit import Names, NewNode, Replacement, empty_shape
 from atcfuse.graph.index import Scope
 from atcfuse.graph.schema import signature
@@ -308,6 +309,12 @@ def _is_input(scope: Scope, op: str, parameter: str) -> bool:
 def shape_rewrites(match: Match, names: Names) -> dict[int, tuple[NewNode, ...]]:
     """What takes the place of the Shape nodes that lose their operand with a match."""
     return {index: _shape_nodes(match.scope, index, extents, names) for index, extents in match.shapes.items()}
+
+
+def foldings(chosen: Sequence[Folding], names: Names) -> list[tuple[Replacement, str]]:
+    """What carries foldings out, with the Shapes of what goes, each with the name of the node that is left."""
+    made = [(folding.match, *replacement(folding, names)) for folding in chosen]
+    return [(dataclasses.replace(one, rewrites=shape_rewrites(m, names)), name) for m, one, name in made]
 
 
 def _shape_nodes(scope: Scope, index: int, extents: tuple[Extent, ...], names: Names) -> tuple[NewNode, ...]:

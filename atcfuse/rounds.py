@@ -8,7 +8,7 @@ from dataclasses import replace
 from atcfuse import autofuse
 from atcfuse.decide import DEPTH, Pricer, kept_by_user
 from atcfuse.estimate import planned_share
-from atcfuse.fold import Folding, fold, replacement
+from atcfuse.fold import Folding, fold
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
@@ -19,7 +19,7 @@ from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.planner.work import platform
 from atcfuse.progress import counted
-from atcfuse.rewrite import Fusion, plan, prepare, reconnected, shape_rewrites
+from atcfuse.rewrite import Fusion, foldings, plan, prepare, reconnected
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.select import Selection, select
@@ -58,10 +58,9 @@ def folded(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, lookup: 
         if not chosen:
             break
         names = Names(model)
-        made = [replacement(folding, names) for folding in chosen]
+        made = foldings(chosen, names)
         findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]
-        shapes = [shape_rewrites(folding.match, names) for folding in chosen]
-        apply(model, [replace(one, rewrites=r) for (one, _), r in zip(made, shapes, strict=True)], (), names)
+        apply(model, [one for one, _ in made], (), names)
         known = {scope.path: scope.facts for scope in model.scopes()}
         model = Model(model.proto, model.path)
         infer(model, known)

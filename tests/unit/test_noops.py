@@ -82,7 +82,8 @@ def programs(draw: st.DrawFn) -> tuple[str, int]:
     name = {FLOAT: "float", INT64: "int64"}[dtype]
     made = sorted({values[-1], *draw(st.lists(st.sampled_from(values[1:]), max_size=2))})
     shown = ", ".join(f"{name}[12,12] {value}" for value in made)
-    return f"({name}[12,12] x) => ({shown}) <{CONSTANTS}> {{ {' '.join(lines)} }}", dtype
+    lines.append(f"sizes = Shape({draw(st.sampled_from(values))})")
+    return f"({name}[12,12] x) => ({shown}, int64[2] sizes) <{CONSTANTS}> {{ {' '.join(lines)} }}", dtype
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -165,6 +166,18 @@ def test_what_only_served_it_goes_too() -> None:
       s = Exp(z) a = Where(all, x, s) y = Neg(a) }"""
     _, result = result_of(text, APART)
     assert sorted(n.op_type for n in result.model.graph.node) == ["Identity", "Neg"]
+
+
+@pytest.mark.parametrize("read", ["Shape(a)", "Shape<start = 1>(a)"])
+def test_the_shape_of_what_goes_is_read_elsewhere(read: str) -> None:
+    text = (
+        f"(float[N,M] x) => (float[N,M] y, int64[K] z) {{ a = Cast<to=1>(x) b = Cast<to=1>(a) y = Neg(b) z = {read} }}"
+    )
+    model, result = result_of(text, APART)
+    assert rules_of(result)
+    feed = {"x": np.ones((3, 5), np.float32)}
+    for before, after in zip(outputs(model, feed), outputs(result.model, feed), strict=True):
+        assert np.array_equal(before, after)
 
 
 def test_shape_arithmetic_is_left_alone() -> None:
