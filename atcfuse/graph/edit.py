@@ -114,11 +114,27 @@ def _rebuild(scope: Scope, replacements: Sequence[Replacement], names: Names) ->
     graph.initializer.extend(constants.tensors)
     for replacement in replacements:
         _add_tensors(scope, replacement.tensors)
-    kept_info = [v for v in graph.value_info if v.name not in gone]
+    read = {n for node in new_nodes for n in (*node.inputs, *node.outputs) if isinstance(n, str)}
+    kept_info = [v for v in graph.value_info if v.name not in gone and not (v.name in read and _is_wrong(scope, v))]
     if len(kept_info) != len(graph.value_info):
         del graph.value_info[:]
         graph.value_info.extend(kept_info)
     return {name for i in removed | dead for name in _reads(scope, scope.nodes[i])}
+
+
+def _is_wrong(scope: Scope, info: onnx.ValueInfoProto) -> bool:
+    """Whether an annotation contradicts what was proved of the value: runtimes believe it beside a fused node."""
+    fact, said = scope.fact(info.name), info.type.tensor_type
+    if fact.dtype and said.elem_type not in (0, fact.dtype):
+        return True
+    if fact.shape is None or not said.HasField("shape"):
+        return False
+    sizes = [d.dim_value if d.HasField("dim_value") else None for d in said.shape.dim]
+    if len(sizes) != len(fact.shape):
+        return True
+    return any(
+        isinstance(known, int) and size not in (None, known) for known, size in zip(fact.shape, sizes, strict=True)
+    )
 
 
 def _add_tensors(scope: Scope, tensors: Mapping[str, np.ndarray]) -> None:

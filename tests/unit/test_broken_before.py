@@ -332,3 +332,20 @@ def test_a_fusion_whose_operand_another_one_takes_in_waits_or_is_told(name: str,
     assert verify(original, result.model, base_dir_original=tmp_path, base_dir_optimized=tmp_path).ok
     left = {n.name for n in result.model.graph.node if n.op_type == "Softmax"}
     assert left <= {entry["anchor"] for entry in result.report["kept"]}
+
+
+def test_an_annotation_that_is_wrong_does_not_keep_runtimes_from_the_fused_node() -> None:
+    text = NO_OP_BETWEEN.replace("float[8,8] wk", "float[1,1,8,8] wk").replace("split = {0,0,2,4}", "split = {2,3,2,4}")
+    model = parse_graph(text, 17)
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("k0", onnx.TensorProto.FLOAT, [2, 3, 8]))
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("q0", onnx.TensorProto.FLOAT, [2, 3, 8]))
+    source = np.random.default_rng(0)
+    feed = {
+        i.name: source.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim], np.float32)
+        for i in model.graph.input
+    }
+    before = run(model, feed)
+    result = atcfuse.optimize(model, Options(**BARE)).model
+    assert [v.name for v in result.graph.value_info] == ["q0"]
+    assert "FusedAttention" in [n.op_type for n in result.graph.node]
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(before, run(result, feed), strict=True))
