@@ -66,8 +66,8 @@ def fused_stage(kernel: KernelWork, moved: Moved, device: Device, cube_share: fl
 
 
 def _busiest(tasks: int, cores: int) -> float:
-    """The share of equal tasks that the busiest of the cores gets."""
-    return ceil_div(tasks, cores) / tasks
+    """The share of equal tasks that the busiest of the cores gets; of none, as for empty tensors, it is all."""
+    return ceil_div(tasks, cores) / tasks if tasks else 1.0
 
 
 def _product_spread(plan: ProductPlan, device: Device) -> _Spread:

@@ -33,7 +33,9 @@ def find(scope: Scope, node: Node) -> Unread | None:
     readers = scope.consumers.get(value, ())
     if not readers or scope.is_output(value) or value in scope.captured or any(n.op != "Shape" for n in readers):
         return None
-    return Unread(scope, node) if isinstance(node.attributes.get("perm"), tuple) else None
+    perm = node.attributes.get("perm")
+    known = isinstance(perm, tuple) and sorted(perm) == list(range(scope.fact(node.input(0)).rank or 0))
+    return Unread(scope, node) if known else None
 
 
 def carry_out(move: Unread, names: Names) -> tuple[tuple[str, ...], str, Replacement]:

@@ -37,7 +37,8 @@ def plan_product(product: Product, chip: Platform) -> ProductPlan:
     its rows take at most two thirds of it and is read again for every 256 columns otherwise, B is read once a task.
     """
     units = ceil_div(product.n, _UNIT_COLUMNS)
-    cuts = [_cut(product, chip, r, g) for r in _ROWS for g in range(1, min(units, 2 * chip.cube_cores) + 1)]
+    groups = range(1, max(1, min(units, 2 * chip.cube_cores)) + 1)  # one where there are no columns
+    cuts = [_cut(product, chip, r, g) for r in _ROWS for g in groups]
     fastest = min(_cycles(product, chip, cut) for cut in cuts)
     affordable = (cut for cut in cuts if _cycles(product, chip, cut) <= fastest * 5 / 4)
     return min(affordable, key=lambda cut: cut.a_reads + cut.b_reads)

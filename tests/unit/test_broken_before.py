@@ -349,3 +349,28 @@ def test_an_annotation_that_is_wrong_does_not_keep_runtimes_from_the_fused_node(
     assert [v.name for v in result.graph.value_info] == ["q0"]
     assert "FusedAttention" in [n.op_type for n in result.graph.node]
     assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(before, run(result, feed), strict=True))
+
+
+@pytest.mark.parametrize("shape", ["2,3,0", "0,3,4", "2,0,4"])
+def test_attention_of_empty_tensors_is_costed(shape: str) -> None:
+    rest = shape.rpartition(",")[0]
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]> g
+      (float[{shape},8] q, float[{rest},5,8] k, float[{rest},5,8] v) => (float[{shape},8] y) {{
+        t = Transpose<perm = [0, 1, 3, 2]>(k)
+        a = MatMul(q, t)
+        p = Softmax<axis = -1>(a)
+        y = MatMul(p, v)
+      }}""")
+    result = atcfuse.optimize(deepcopy(proto), **CHIP)
+    feed = {
+        v.name: np.zeros([d.dim_value for d in v.type.tensor_type.shape.dim], np.float32) for v in proto.graph.input
+    }
+    for found, expected in zip(run(result.model, feed), run(proto, feed), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_product_without_columns_is_costed() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g
+      (float[2,3,8] x, float[8,0] w) => (float[2,3,0] y) { y = MatMul(x, w) }""")
+    result = atcfuse.optimize(proto, **CHIP)
+    assert [n.op_type for n in result.model.graph.node] == ["MatMul"]

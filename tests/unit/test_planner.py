@@ -251,6 +251,13 @@ def test_products_read_whole_operands_a_whole_number_of_times(batch: int, m: int
     assert cut.blocks <= min(cut.tasks, PLATFORM_910B.cube_cores)
 
 
+@pytest.mark.parametrize("empty", ["batch", "m", "n", "k"])
+def test_a_product_of_empty_tensors_reads_what_is_not_empty(empty: str) -> None:
+    cut = plan_product(replace(Product(2, 128, 64, 16), **{empty: 0}), PLATFORM_910B)
+    assert cut.tasks >= 1
+    assert (cut.a_reads == 0) == (empty in ("batch", "m", "k"))
+
+
 def test_products_with_many_rows_read_weights_again() -> None:
     cut = plan_product(Product(1, 4096, 768, 768), PLATFORM_910B)
     assert cut.b_reads == 768 * 768 * 2 * (4096 // cut.rows)
