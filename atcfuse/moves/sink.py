@@ -99,7 +99,7 @@ def _behind(scope: Scope, end: Node) -> Sinking | None:
     shape = scope.fact(end.outputs[0]).shape
     if shape is None or len(shape) != len(perm) or not _is_closed(scope, nodes, transposes, end):
         return None
-    if end.op == "Concat" and not 0 <= end.attributes.get("axis", -1) < len(perm) - 1:
+    if end.op == "Concat" and end.attributes.get("axis", -1) % len(perm) == len(perm) - 1:
         return None
     order = sorted((n for n in nodes.values() if n is not end), key=lambda n: scope.positions[n.index])
     return Sinking(scope, tuple(transposes.values()), tuple(order), end, perm)

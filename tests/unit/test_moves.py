@@ -70,6 +70,16 @@ FUSES = {
         ),
         {"FusedRMSNorm": 2, "FusedAttention": 1, "Transpose": 0},
     ),
+    "two streams put together along an axis counted from the end": (
+        (
+            "(float[B,S,24] q, float[B,4,24] k, float[8] g) => (float[B,3,L,8] y) "
+            f"<int64[4] heads = {{0, 0, 3, 8}}, float e = {{1e-6}}> {{ fq = Reshape(q, heads) fk = Reshape(k, heads)"
+            f" x1 = Transpose<perm = [0, 2, 1, 3]>(fq) x2 = Transpose<perm = [0, 2, 1, 3]>(fk) {RMS.format(n=1)} {RMS.format(n=2)}"
+            " j = Concat<axis = -2>(norm1, norm2)"
+            " t = Transpose<perm = [0, 1, 3, 2]>(j) a = MatMul(j, t) p = Softmax<axis = -1>(a) y = MatMul(p, j) }"
+        ),
+        {"FusedRMSNorm": 2, "FusedAttention": 1, "Transpose": 0},
+    ),
     "a mask taken away": (
         (
             "(float[B,3,S,8] q, float[B,3,S,8] k, float[B,1,1,S] m) => (float[B,3,S,8] y) <float big = {1e30}> {"
