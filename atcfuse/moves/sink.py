@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
+from atcfuse.moves.unshare import is_rotated
 
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Cast", "Neg"})
@@ -47,6 +48,8 @@ def find(scope: Scope, node: Node) -> Sinking | None:
         return None
     readers = [n for n in scope.readers(node.outputs[0]) if n.op != "Shape"]
     if any(r.op == "Concat" or _is_row_wise(scope, r) for r in readers):
+        return None
+    if is_rotated(scope, node.outputs[0]):  # a rotary embedding takes the norm and the Transpose in as they stand
         return None
     found = _behind(scope, node)
     if found is None or not any(n.op in _NORMS or n.op == "ReduceMean" for n in (*found.nodes, node)):

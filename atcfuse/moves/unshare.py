@@ -48,7 +48,7 @@ def find(scope: Scope, node: Node) -> Parting | None:
         return None
     if any(n.input(0) != value or not is_view(n) or (n.op == "Split" and _bounds(scope, n) is None) for n in readers):
         return None
-    return Parting(scope, node, readers) if any(_is_rotated(scope, p) for p in parts) else None
+    return Parting(scope, node, readers) if any(is_rotated(scope, p) for p in parts) else None
 
 
 def carry_out(move: Parting, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
@@ -101,7 +101,7 @@ def _bounds(scope: Scope, split: Node) -> list[tuple[int, int]] | None:
     return found
 
 
-def _is_rotated(scope: Scope, value: str) -> bool:
+def is_rotated(scope: Scope, value: str) -> bool:
     """Whether a part is cut, negated or multiplied with more than a number, after views at most."""
     for _ in range(_FAR):
         readers = [n for n in scope.consumers.get(value, ()) if n.op != "Shape"]

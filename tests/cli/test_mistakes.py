@@ -134,7 +134,7 @@ RULES = {
     "missing key": (lambda t: t.replace("level: graph\n", "", 1), "ATF206"),
     "wrong kind of value": (lambda t: t.replace("level: graph", "level: galaxy", 1), "ATF207"),
     "pattern syntax": (
-        lambda t: t.replace("probs: Softmax(logits, axis=-1)", "probs: Softmax(logits,, axis=-1)"),
+        lambda t: t.replace("(logits)), axis=-1)", "(logits)),, axis=-1)"),
         "ATF208",
     ),
     "unknown fragment": (lambda t: t.replace("weights(probs", "wieghts(probs"), "ATF209"),

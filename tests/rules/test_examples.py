@@ -32,6 +32,13 @@ def _outcome(**changes: str | tuple[str, ...]) -> str:
     return result.message
 
 
+def _kept_for(code: str) -> str:
+    """The graph of the first attention example that stays because of a code."""
+    rule = BOOK.rule("attention")
+    assert rule is not None
+    return next(example.graph for example in rule.keeps if example.because == code)
+
+
 def test_the_runner_accepts_the_example_as_it_is() -> None:
     assert _outcome() == ""
 
@@ -45,12 +52,12 @@ def test_the_runner_tells_that_a_kept_example_was_fused() -> None:
 
 
 def test_the_runner_tells_why_an_example_stayed() -> None:
-    graph = tools().book.rules[0].keeps[0].graph
+    graph = _kept_for("ATF301")
     assert "it gives nothing instead of FusedAttention; kept: ATF301" in _outcome(graph=graph)
 
 
 def test_the_runner_tells_another_code() -> None:
-    graph = tools().book.rules[0].keeps[0].graph
+    graph = _kept_for("ATF301")
     assert "expected ATF302; kept: ATF301" in _outcome(graph=graph, because="ATF302")
 
 

@@ -30,9 +30,10 @@ g (float[4,64] x, bool c) => (float[4,64] z) <float[64,64] w> {
 )
 def test_fusions_stand_in_the_order_of_the_model_and_nothing_left_is_lost(name: str) -> None:
     result = atcfuse.optimize(SAMPLES / f"{name}.onnx", dialect="portable")
-    report, ours = result.report, {fusion["name"] for fusion in result.report["fusions"]}
-    nodes = [node.name for node in result.model.graph.node if node.name in ours]
-    assert [fusion["name"] for fusion in report["fusions"]] == nodes
+    report = result.report
+    # Launches that are taken away leave no launch that could stand anywhere.
+    ours = [fusion["name"] for fusion in report["fusions"] if not fusion["rule"].startswith("no_op_")]
+    assert ours == [node.name for node in result.model.graph.node if node.name in ours]
     between: Counter[str] = Counter(report["left_last"])
     for fusion in report["fusions"]:
         between.update(fusion["left_before"])
