@@ -27,8 +27,8 @@ def test_mutants_are_kept_or_agree(module: Generator, seed: int) -> None:
     rng = random.Random(f"{module.__name__} {seed}")
     outcomes = [judge(module, rng) for _ in range(PER_SEED)]
     assert [o for o in outcomes if o not in ("kept", "fused", "invalid")] == []
-    # Of most models some part fuses still: a projection with what is left around it, an element-wise group.
-    assert "fused" in outcomes
+    # Of attention and of a feed-forward network some part always fuses: a projection with what is left around it.
+    assert ({"fused"} if module in (generate, generate_ffn) else {"kept", "fused"}) <= set(outcomes)
 
 
 def test_every_kind_of_fault_applies_somewhere() -> None:
