@@ -14,7 +14,7 @@ from atcfuse.fold import Folding, fold
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.traffic import Kind, Remembered
-from atcfuse.match.find import Lookup, Match, RuleFinder
+from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
 from atcfuse.rewrite import foldings
 from atcfuse.rule.model import Rule, RuleBook
@@ -56,15 +56,11 @@ def _in_scope(
         name, here = match.rule.name, replace(match, scope=scope)
         findings.matched[name] = findings.matched.get(name, 0) + 1
         ready = tools.why_off(match.rule) or kept_by_user(here, tools.keep) or fold(here)
-        yield _kept(here, ready) if isinstance(ready, Refusal) else ready
+        yield Kept.of(here, ready) if isinstance(ready, Refusal) else ready
     for rule in rules:
         for miss in finder.misses(rule, idle | taken):
             if _speaks(rule, miss.refusal, any(o in scope.alias for o in miss.anchor.outputs)):
-                yield Kept(rule, scope, miss.anchor.name, miss.anchor.index, miss.refusal, miss.members)
-
-
-def _kept(match: Match, refusal: Refusal) -> Kept:
-    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
+                yield replace(Kept.of(miss, miss.refusal), scope=scope)
 
 
 def _speaks(rule: Rule, refusal: Refusal, repeats: bool) -> bool:

@@ -13,12 +13,13 @@ from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.traffic import Remembered
-from atcfuse.match.find import Lookup, Match, NearMiss, RuleFinder
+from atcfuse.match.find import Lookup, Match, RuleFinder
 from atcfuse.match.heads import Heads
 from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.planner.work import platform
 from atcfuse.progress import counted
+from atcfuse.reasons import LAST, one_each
 from atcfuse.rewrite import Fusion, foldings, plan, prepare, reconnected
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
@@ -30,13 +31,8 @@ MAX_GROUPINGS = 16
 """Groups that were fused may let others grow further: the last grouping is one that finds nothing."""
 
 
-LAST = "elementwise"
-"""The level of rules that take what is left when nothing larger fuses."""
-
 UNBLOCKED = frozenset({"ATF302", "ATF303", "ATF320"})
 """Refusals that may fall away once other fusions were carried out; ATF301 only where the value lost a reader."""
-DECISIONS = frozenset(f"ATF33{n}" for n in range(10))
-"""Refusals of a whole match by hardware and costs; see "Decisions" in docs/costs.md."""
 
 
 def folded(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
@@ -84,7 +80,7 @@ def _fold_rule(
     findings: Findings,
 ) -> None:
     matches, misses = finder.find(rule)
-    kept += [_missed(m) for m in misses]
+    kept += [Kept.of(m, m.refusal) for m in misses]
     findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(matches)
     off = tools.why_off(rule)
     for match in matches:
@@ -92,7 +88,7 @@ def _fold_rule(
             continue
         ready = off or kept_by_user(match, tools.keep) or fold(match)
         if isinstance(ready, Refusal):
-            kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, match.members))
+            kept.append(Kept.of(match, ready))
         else:
             taken |= match.members
             chosen.append(ready)
@@ -103,7 +99,7 @@ def unfolded(findings: Findings) -> list[Kept]:
     if not findings.unfolded:
         return []
     taken = {f.match.scope.nodes[i].name for f, _ in findings.fusions for i in f.match.members}
-    return [k for k in _one_each(findings.unfolded, ()) if k.anchor not in taken]
+    return [k for k in one_each(findings.unfolded, ()) if k.anchor not in taken]
 
 
 def another_round(kept: Sequence[Kept], model: Model) -> bool:
@@ -144,7 +140,7 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
     kept = _reasons(searched, refused, selection.chosen)
     kept += [*beaten, *(_lost(loser, winner, pricer) for loser, winner in selection.losers)]
-    findings.kept = _one_each(kept, selection.chosen)
+    findings.kept = one_each(kept, selection.chosen)
     taken = _members_by_scope(selection.chosen)
     findings.blocked = [k for k in kept if k.index not in taken.get(id(k.scope), ())]
     findings.overtaken = [k for k in findings.kept if k.index in taken.get(id(k.scope), ())]
@@ -176,13 +172,8 @@ def _behind_atc(chosen: Sequence[Fusion], pricer: Pricer) -> dict[int, Kept]:
             told[key] = pricer.behind_atc(fusion, taken[id(match.scope)])
         refusal = told[key]
         if refusal is not None:
-            found[id(fusion)] = _refused(fusion, replace(refusal, where=match.anchor.name))
+            found[id(fusion)] = Kept.of(match, replace(refusal, where=match.anchor.name))
     return found
-
-
-def _refused(fusion: Fusion, refusal: Refusal) -> Kept:
-    match = fusion.match
-    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
 
 
 def views_between(model: Model, tools: Toolbox, findings: Findings) -> autofuse.Moves | None:
@@ -222,8 +213,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
             if refusal is None:
                 ready.append(fusion)
             else:
-                anchor, members = fusion.match.anchor, fusion.match.members
-                findings.kept.append(Kept(rule, scope, anchor.name, anchor.index, refusal, members))
+                findings.kept.append(Kept.of(fusion.match, refusal))
         for left in found.left_out:
             refusal = Refusal(left.code, f"{device.name}: {left.reason}", left.anchor.name)
             findings.left_out.append(Kept(rule, scope, left.anchor.name, left.anchor.index, refusal, left.members))
@@ -352,7 +342,7 @@ def _reasons(
     taken = _members_by_scope(f for f in chosen if f.match.rule.level != LAST)
     kept: list[Kept] = []
     for (finder, rule), matches in zip(searched, refused, strict=True):
-        kept += [_missed(m) for m in finder.misses(rule, taken.get(id(finder.scope), set()))]
+        kept += [Kept.of(m, m.refusal) for m in finder.misses(rule, taken.get(id(finder.scope), set()))]
         kept += matches
     return kept
 
@@ -374,10 +364,6 @@ def _ready(match: Match, tools: Toolbox, pricer: Pricer | None, alike: Fusion | 
     return pricer.refusal(fusion) or fusion
 
 
-def _missed(miss: NearMiss) -> Kept:
-    return Kept(miss.rule, miss.scope, miss.anchor.name, miss.anchor.index, miss.refusal, miss.members)
-
-
 def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
     rule, anchor = winner.match.rule.name, winner.match.anchor.name
     if pricer is None:
@@ -386,54 +372,9 @@ def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:
         mine, others = (pricer.cost(f).saved_us.high for f in (loser, winner))
         saved = f"up to {others:,.1f} µs, this one up to {mine:,.1f} µs"
         reason = f"{rule} at {anchor!r} takes some of the same nodes and saves {saved}"
-    match, refusal = loser.match, Refusal("ATF320", reason)
-    return Kept(match.rule, match.scope, match.anchor.name, match.anchor.index, refusal, match.members)
+    return Kept.of(loser.match, Refusal("ATF320", reason))
 
 
 def _unread(loser: Fusion, maker: Fusion) -> Kept:
     reason = f"{maker.match.rule.name} at {maker.match.anchor.name!r} takes in a value that it reads"
-    return _refused(loser, Refusal("ATF320", reason, loser.match.anchor.name))
-
-
-def _weight(entry: Kept) -> tuple[bool, bool, int]:
-    """A place that would fuse but for a switch or for ATC is told so, whatever other rules say; else the deepest wins.
-
-    What rules for leftovers say counts only where no other rule says anything.
-    """
-    return entry.refusal.code in ("ATF321", "ATF322", "ATF339"), entry.rule.level != LAST, entry.refusal.depth
-
-
-def _one_each(kept: Sequence[Kept], chosen: Sequence[Fusion]) -> list[Kept]:
-    """One entry an anchor, the one that got deepest; none for anchors inside a chosen fusion or a larger candidate.
-
-    A fusion that took some of the nodes does not answer why a refused one did not happen that would have taken more.
-    """
-    taken = {(id(f.match.scope), member): f.match.rule for f in chosen for member in f.match.members}
-    inner = _inner(kept)
-    best: dict[tuple[int, int], Kept] = {}
-    for entry in kept:
-        key = (id(entry.scope), entry.index)
-        owner = taken.get(key)
-        left_over = owner is not None and owner.level == LAST != entry.rule.level and owner.kernel != entry.rule.kernel
-        wider = entry.refusal.code in DECISIONS and any((key[0], m) not in taken for m in entry.members)
-        if key in inner or (owner is not None and not left_over and not wider):
-            continue
-        if key not in best or _weight(entry) > _weight(best[key]):
-            best[key] = entry
-    return sorted(best.values(), key=lambda k: (k.scope.path, k.scope.positions[k.index]))
-
-
-def _inner(kept: Sequence[Kept]) -> set[tuple[int, int]]:
-    """Nodes where only candidates start that are no larger than one which starts elsewhere and has the node inside."""
-    widest: dict[tuple[int, int], Kept] = {}
-    for entry in kept:
-        key = (id(entry.scope), entry.index)
-        if key not in widest or len(entry.members) > len(widest[key].members):
-            widest[key] = entry
-    found = set()
-    for entry in kept:
-        for member in entry.members - {entry.index}:
-            other = widest.get((id(entry.scope), member))
-            if other is None or len(other.members) <= len(entry.members):
-                found.add((id(entry.scope), member))
-    return found
+    return Kept.of(loser.match, Refusal("ATF320", reason, loser.match.anchor.name))

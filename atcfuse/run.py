@@ -11,6 +11,7 @@ from atcfuse.fold import Folding
 from atcfuse.graph.index import Scope
 from atcfuse.keep_nodes import NO_NODES, KeepNodes
 from atcfuse.kernel import KernelSpec
+from atcfuse.match.find import Match, NearMiss
 from atcfuse.match.values import Refusal
 from atcfuse.options import Options
 from atcfuse.rewrite import Fusion
@@ -55,6 +56,11 @@ class Kept:
     index: int
     refusal: Refusal
     members: frozenset[int]
+
+    @classmethod
+    def of(cls, found: Match | NearMiss, refusal: Refusal) -> Kept:
+        """What a match, or one that was missed, would have taken, and why it stays."""
+        return cls(found.rule, found.scope, found.anchor.name, found.anchor.index, refusal, found.members)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.rescale import leads_to_softmax
+from atcfuse.moves.respelling import Respelling
 
 _PASSED = frozenset({"Cast", "Where", "Reshape", "Dropout", "Identity"})
 _NEAR = 4
@@ -20,29 +21,17 @@ _NEAR = 4
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Respelling):
     """An Einsum that is a batched product, with its operands in the order of a MatMul.
 
     `left`, `right` and `result` are the axes of the operands and of the MatMul's result in the order in which the
     MatMul needs them and the Einsum gives them.
     """
 
-    scope: Scope
-    node: Node
     operands: tuple[str, str]
     left: tuple[int, ...]
     right: tuple[int, ...]
     result: tuple[int, ...]
-
-    @property
-    def members(self) -> frozenset[int]:
-        """The node that is spelled anew."""
-        return frozenset((self.node.index,))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.node.name
 
 
 def find(scope: Scope, node: Node) -> Product | None:

@@ -12,6 +12,7 @@ import numpy as np
 from atcfuse.graph.constants import NUMPY_TYPES
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
+from atcfuse.moves.respelling import Respelling
 
 _FLOATS = frozenset({1, 10})
 _NEUTRAL = {"is_causal": 0, "softcap": 0.0, "qk_matmul_output_mode": 0}
@@ -19,25 +20,13 @@ _NEUTRAL = {"is_causal": 0, "softcap": 0.0, "qk_matmul_output_mode": 0}
 
 
 @dataclass(frozen=True)
-class Native:
+class Native(Respelling):
     """An Attention of queries, keys and values [batch, heads, positions, dim] without a mask.
 
     Runtimes differ in what they make of rows that a mask hides as a whole.
     """
 
-    scope: Scope
-    node: Node
     scale: float
-
-    @property
-    def members(self) -> frozenset[int]:
-        """The node that is spelled anew."""
-        return frozenset((self.node.index,))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.node.name
 
 
 def find(scope: Scope, node: Node) -> Native | None:

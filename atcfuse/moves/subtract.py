@@ -12,25 +12,14 @@ from atcfuse.graph.constants import scalar
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.rescale import leads_to_softmax
+from atcfuse.moves.respelling import Respelling
 
 
 @dataclass(frozen=True)
-class Subtraction:
+class Subtraction(Respelling):
     """A Sub on the way from scores to softmax; `factor` is the operand of a Mul, if one makes what is subtracted."""
 
-    scope: Scope
-    node: Node
     factor: int | None = None
-
-    @property
-    def members(self) -> frozenset[int]:
-        """The node that is spelled anew."""
-        return frozenset((self.node.index,))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.node.name
 
 
 def find(scope: Scope, node: Node) -> Subtraction | None:

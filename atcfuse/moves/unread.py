@@ -6,25 +6,13 @@ from dataclasses import dataclass
 
 from atcfuse.graph.edit import Names, Replacement
 from atcfuse.graph.index import Node, Scope
+from atcfuse.moves.respelling import Respelling
 from atcfuse.moves.transposes import shape_of
 
 
 @dataclass(frozen=True)
-class Unread:
+class Unread(Respelling):
     """A Transpose of which nothing but the shape is read."""
-
-    scope: Scope
-    transpose: Node
-
-    @property
-    def members(self) -> frozenset[int]:
-        """The node that goes."""
-        return frozenset((self.transpose.index,))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.transpose.name
 
 
 def find(scope: Scope, node: Node) -> Unread | None:
@@ -40,6 +28,6 @@ def find(scope: Scope, node: Node) -> Unread | None:
 
 def carry_out(move: Unread, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
     """Nothing that would have to be taken up, and what takes the place of the nodes."""
-    readers = move.scope.consumers[move.transpose.outputs[0]]
-    shapes = {n.index: shape_of(move.transpose, n, names) for n in readers}
+    readers = move.scope.consumers[move.node.outputs[0]]
+    shapes = {n.index: shape_of(move.node, n, names) for n in readers}
     return (), "", Replacement(move.scope, move.members, (), shapes)

@@ -15,8 +15,8 @@ from atcfuse.graph.store import load
 from atcfuse.kernel import KernelSpec
 from atcfuse.loader import read_rule
 from atcfuse.options import DISABLE_VARIABLE
+from atcfuse.reasons import DECISIONS
 from atcfuse.resolve import check_book
-from atcfuse.rounds import DECISIONS
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.rule_tests import run_examples
 from atcfuse.run import Toolbox
