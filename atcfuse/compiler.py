@@ -23,8 +23,10 @@ from atcfuse.keep_nodes import parse_keep_nodes
 from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
 from atcfuse.match.find import Lookup, RuleFinder
+from atcfuse.match.values import Refusal
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
+from atcfuse.reasons import of_operators, of_others, of_trials
 from atcfuse.report.bounds import bounded
 from atcfuse.resources import data_folder
 from atcfuse.rounds import (
@@ -145,7 +147,8 @@ def _fused(
     pricer: Pricer | None,
 ) -> tuple[Model, Findings]:
     """Fuses with Transposes moved to where attention takes them along; the others stay where they were."""
-    begun, stuck = moves.find(model, tools.keep) if tools.is_made("attention") else [], frozenset[str]()
+    kinds = [kind for kind in moves.KINDS if tools.is_made(kind.kernel)]
+    begun, stuck, told = moves.find(model, tools.keep, (), kinds), frozenset[str](), dict[str, Refusal]()
     snapshot = Snapshot.of(model) if begun else None
     while begun:
         moved = moves.carry_out(model, begun)
@@ -154,16 +157,19 @@ def _fused(
         model = _by_rules(model, _finders(model, tools, lookup, pricer), tools, lookup, findings)
         left = moves.stuck(model, moved)
         if not left:
+            findings.kept = [*of_others(moved, findings.kept), *of_operators(model, tools, told)]
             return _grouped(model, tools, lookup, findings), findings
+        told |= of_trials(moved, left, findings.kept)
         assert snapshot is not None  # there are moves
         snapshot.restore(model.proto)
         model = Model(model.proto, model.path)
         infer(model)
         pricer, stuck = _pricer(tools, sizes), stuck | left
         finders = _finders(model, tools, lookup, pricer)
-        begun = moves.find(model, tools.keep, stuck)
+        begun = moves.find(model, tools.keep, stuck, kinds)
     findings = Findings(pricer)
     model = _by_rules(model, finders, tools, lookup, findings)
+    findings.kept += of_operators(model, tools, told)
     return _grouped(model, tools, lookup, findings), findings
 
 

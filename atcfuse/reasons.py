@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
+from atcfuse.graph.index import Model
+from atcfuse.match.values import Refusal
+from atcfuse.moves import KINDS, Moved
 from atcfuse.rewrite import Fusion
-from atcfuse.run import Kept
+from atcfuse.run import Kept, Toolbox
 
 LAST = "elementwise"
 """The level of rules that take what is left when nothing larger fuses."""
@@ -55,4 +59,48 @@ def _inner(kept: Sequence[Kept]) -> set[tuple[int, int]]:
             other = widest.get((id(entry.scope), member))
             if other is None or len(other.members) <= len(entry.members):
                 found.add((id(entry.scope), member))
+    return found
+
+
+def of_trials(moved: Sequence[Moved], stuck: Collection[str], kept: Sequence[Kept]) -> dict[str, Refusal]:
+    """Why moves that nothing took up were not, by their names: what was told of a node that such a move made."""
+    makers = {node: move.name for move in moved if move.name in stuck for node in move.nodes}
+    best: dict[str, Kept] = {}
+    for entry in kept:
+        name = makers.get(entry.anchor)
+        if name is not None and (name not in best or _weight(entry) > _weight(best[name])):
+            best[name] = entry
+    return {name: entry.refusal for name, entry in best.items()}
+
+
+def of_others(moved: Sequence[Moved], kept: Sequence[Kept]) -> list[Kept]:
+    """The entries of nodes that were in the model: of what a move made and a fusion took up, no one asks."""
+    made = {node for move in moved for node in move.nodes}
+    return [entry for entry in kept if entry.anchor not in made]
+
+
+def of_operators(model: Model, tools: Toolbox, told: Mapping[str, Refusal]) -> list[Kept]:
+    """Why operators stayed that no rule knows as they are: one entry each.
+
+    `told` is what was told of them when they were spelled in operators that rules know, by their names.
+    """
+    kinds = {kind.operator: kind for kind in KINDS if kind.obstacle is not None}
+    found = []
+    for scope in model.scopes():
+        for node in scope.nodes:
+            kind = kinds.get(node.op)
+            rule = None if kind is None else tools.book.rule(kind.kernel)
+            if kind is None or kind.obstacle is None or rule is None:
+                continue
+            by_user = tools.keep.reason(node.name, node.op)
+            obstacle = kind.obstacle(scope, node)
+            if by_user:
+                refusal = Refusal("ATF325", by_user)
+            elif obstacle is not None:
+                refusal = Refusal("ATF314", obstacle)
+            else:
+                spelled_out = Refusal("ATF314", f"{node.op} is spelled out in operators that no fusion takes up")
+                refusal = tools.why_off(rule) or told.get(node.name, spelled_out)
+            own = replace(refusal, where=node.name)
+            found.append(Kept(rule, scope, node.name, node.index, own, frozenset({node.index})))
     return found

@@ -18,6 +18,7 @@ from atcfuse.moves import (
     prefix,
     regroup,
     rescale,
+    rotation,
     sink,
     subtract,
     transposes,
@@ -52,6 +53,11 @@ class Kind:
 
     find: Callable[[Scope, Node], Move | None]
     carry_out: Callable[[Any, Names], tuple[tuple[str, ...], str, Replacement]]
+    kernel: str = "attention"
+    """The kernel whose operator takes up what is moved, which is also the name of a rule that makes it."""
+    operator: str = ""
+    """An operator that no rule knows. `obstacle` tells why a node of it is not spelled anew, or None where it is."""
+    obstacle: Callable[[Scope, Node], str | None] | None = None
 
 
 KINDS = (
@@ -59,7 +65,8 @@ KINDS = (
     Kind(transposes.find, transposes.carry_out),
     Kind(rescale.find, rescale.carry_out),
     Kind(einsum.find, einsum.carry_out),
-    Kind(native.find, native.carry_out),
+    Kind(native.find, native.carry_out, operator="Attention", obstacle=native.obstacle),
+    Kind(rotation.find, rotation.carry_out, "rotary_embedding", "RotaryEmbedding", rotation.obstacle),
     Kind(subtract.find, subtract.carry_out),
     Kind(regroup.find, regroup.carry_out),
     Kind(prefix.find, prefix.carry_out),
@@ -79,20 +86,24 @@ class Begun:
 
 @dataclass(frozen=True)
 class Moved:
-    """A move that was carried out: its name, and the values that operators `op` make while nothing takes it up."""
+    """A move that was carried out: its name, and the values that operators `op` make while nothing takes it up.
+
+    `nodes` are the names of the nodes in which it spells an operator that no rule knows.
+    """
 
     name: str
     made: tuple[str, ...]
     op: str
+    nodes: frozenset[str] = frozenset()
 
 
-def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Begun]:
+def find(model: Model, keep: KeepNodes, stuck: Collection[str] = (), kinds: Sequence[Kind] = KINDS) -> list[Begun]:
     """The moves that may pay, none that changes a node of another one, of `keep`, or by the name of one in `stuck`."""
     found: list[Begun] = []
     for scope in model.scopes():
         taken: set[int] = set()
         for node in scope.nodes:
-            begun = _begun(scope, node)
+            begun = _begun(scope, node, kinds)
             if begun is None or begun.move.name in stuck or taken & begun.move.members:
                 continue
             if any(keep.reason(n.name, n.op) for n in (scope.nodes[i] for i in begun.move.members)):
@@ -102,8 +113,8 @@ def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Beg
     return found
 
 
-def _begun(scope: Scope, node: Node) -> Begun | None:
-    for kind in KINDS:
+def _begun(scope: Scope, node: Node, kinds: Sequence[Kind]) -> Begun | None:
+    for kind in kinds:
         move = kind.find(scope, node)
         if move is not None:
             return Begun(kind, move)
@@ -116,7 +127,8 @@ def carry_out(model: Model, moves: Sequence[Begun]) -> list[Moved]:
     done, replacements = [], []
     for begun in moves:
         made, op, replacement = begun.kind.carry_out(begun.move, names)
-        done.append(Moved(begun.move.name, made, op))
+        nodes = frozenset(n.name or n.outputs[0] for n in replacement.made) if begun.kind.operator else frozenset()
+        done.append(Moved(begun.move.name, made, op, nodes))
         replacements.append(replacement)
     apply(model, replacements, (), names)
     return done

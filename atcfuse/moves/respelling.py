@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
+
+from atcfuse.graph.edit import Names, NewNode
 from atcfuse.graph.index import Node, Scope
 
 
@@ -23,3 +27,30 @@ class Respelling:
     def name(self) -> str:
         """What the move is remembered by."""
         return self.node.name
+
+
+@dataclass
+class Steps:
+    """The nodes that an operator is spelled out in, one after the other."""
+
+    node: Node
+    names: Names
+    made: list[NewNode] = field(default_factory=list)
+
+    def add(self, op: str, *inputs: str | tuple[int, ...], **attributes: Any) -> str:
+        """One more node; the value that it makes."""
+        output = self.names.fresh(f"{self.node.outputs[0]}/{op}")
+        name = self.names.fresh(f"{self.node.name}/{op}")
+        self.made.append(NewNode(op, name, inputs, (output,), tuple(attributes.items()), like=self.node.index))
+        return output
+
+    def number(self, value: float, dtype: np.dtype[Any]) -> str:
+        """A constant."""
+        return self.add("Constant", value=np.array(value, dtype))
+
+    def end(self, output: str, op: str, *inputs: str | tuple[int, ...], **attributes: Any) -> None:
+        """The node that makes an output of the operator."""
+        self.add(op, *inputs, **attributes)
+        self.made[-1] = replace(self.made[-1], outputs=(output,))
+        if output == self.node.outputs[0]:
+            self.made[-1] = replace(self.made[-1], name=self.node.proto.name)
