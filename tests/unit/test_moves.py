@@ -289,25 +289,3 @@ def test_shapes_of_which_one_extent_is_read_do_not_hold_keys_back() -> None:
     count = Counter(n.op_type for n in result.model.graph.node)
     assert (count["FusedAttention"], count["Transpose"]) == (1, 0)
     compare(result.model, proto)
-
-
-NATIVE = "(float[B,3,S,8] q, float[B,3,4,8] k, float[B,3,4,6] v, float[S,4] o, float[B,1,4,8] few, float[B,1,4,6] one)"
-
-
-@pytest.mark.parametrize(
-    ("node", "fuses"),
-    [
-        ("Attention(q, k, v)", True),
-        ("Attention<scale = 0.7>(q, k, v)", True),
-        ("Attention<is_causal = 1>(q, k, v)", False),
-        ("Attention<softcap = 2.0>(q, k, v)", False),
-        ("Attention(q, k, v, o)", False),
-        ("Attention(q, few, one)", False),
-    ],
-)
-def test_the_operator_attention(node: str, fuses: bool) -> None:
-    proto = parsed(f"{NATIVE} => (float[B,3,S,6] y, float[S,4] rest) {{ y = {node} rest = Neg(o) }}", 23)
-    result = atcfuse.optimize(proto, dialect="portable", min_saving_us=0.0)
-    count = Counter(n.op_type for n in result.model.graph.node)
-    assert (count["FusedAttention"], count["Attention"]) == ((1, 0) if fuses else (0, 1))
-    compare(result.model, proto)
