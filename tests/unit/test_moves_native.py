@@ -373,3 +373,31 @@ def test_rotary_embedding_that_stays_is_told_why(text: str, reason: str) -> None
     result = optimized(parsed(text))
     assert [n.op_type for n in result.model.graph.node] == ["RotaryEmbedding"]
     assert kept(result) == [("ATF314", reason)]
+
+
+SWISH = """(float[B,4,8] x, float[8,16] w, float[16] b, float[16,8] u, float[8] c) => (float[B,4,8] y) {{
+    m = MatMul(x, w) a = Add(m, b) g = Swish<alpha = {alpha}>(a) n = MatMul(g, u) y = Add(n, c) }}"""
+
+
+def test_swish_is_silu_where_nothing_multiplies_its_argument() -> None:
+    feeds = {
+        n: numbers(*shape) for n, shape in (("x", (2, 4, 8)), ("w", (8, 16)), ("b", (16,)), ("u", (16, 8)), ("c", (8,)))
+    }
+    result = optimized(parsed(SWISH.format(alpha=1.0), 24))
+    assert [n.op_type for n in result.model.graph.node] == ["FusedFFN"]
+    hidden = feeds["x"].astype(np.float64) @ feeds["w"] + feeds["b"]
+    expected = hidden / (1 + np.exp(-hidden)) @ feeds["u"] + feeds["c"]
+    np.testing.assert_allclose(run(result.model, feeds)[0], expected, rtol=2e-5, atol=2e-5)
+    steeper = optimized(parsed(SWISH.format(alpha=1.7), 24))
+    assert Counter(n.op_type for n in steeper.model.graph.node)["Swish"] == 1
+    assert ("ATF311", "Swish has alpha=1.7000000476837158") in kept(steeper, "n2")
+
+
+@pytest.mark.parametrize(("opset", "numbers_", "fused"), [(21, 8, 1), (18, 2, 0), (18, 8, 0)])
+def test_group_normalization_had_a_scale_for_each_group_once(opset: int, numbers_: int, fused: int) -> None:
+    text = f"""(float[B,8,6,6] x, float[{numbers_}] g, float[{numbers_}] b) => (float[B,8,6,6] y)
+        {{ y = GroupNormalization<num_groups = 2>(x, g, b) }}"""
+    result = optimized(parsed(text, opset))
+    assert Counter(n.op_type for n in result.model.graph.node)["FusedGroupNormSilu"] == fused
+    reason = [] if fused else [("ATF314", "scale and shift are not one number a channel")]
+    assert kept(result) == reason
