@@ -212,7 +212,18 @@ def is_nonnegative(dim: Dim) -> bool:
     """Whether dim >= 0 is certain for every value that its symbols may take."""
     if isinstance(dim, int):
         return dim >= 0
-    return all(c > 0 and not any(s.signed for s in mono) for mono, c in dim.terms)
+    least = 0  # of the constant and of what is taken away
+    for mono, c in dim.terms:
+        if not mono:
+            least += c
+        elif c < 0:
+            limits = [arg for arg in mono[0].args if isinstance(arg, int)] if mono[0].op == "min" else []
+            if len(mono) != 1 or not limits:
+                return False
+            least += c * min(limits)
+        elif any(s.signed for s in mono):
+            return False
+    return least >= 0
 
 
 @lru_cache(maxsize=65536)
@@ -299,6 +310,10 @@ def maximum(a: Dim, b: Dim) -> Dim:
         return b
     if proves_at_most(b, a):
         return a
+    for value, other in ((a, b), (b, a)):
+        rest, constant = split_constant(value)
+        if other == 0 and constant > 0 and is_nonnegative(-rest):
+            return constant - minimum(-rest, constant)  # which is said in one way, as what Slice leaves is
     low, high = sorted((a, b), key=str)
     return opaque("max", (low, high), signed=not (is_nonnegative(a) or is_nonnegative(b)))
 

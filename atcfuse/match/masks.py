@@ -9,7 +9,7 @@ from atcfuse.graph.index import Scope
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Layouts
 from atcfuse.match.levels import absorbs, is_step
-from atcfuse.match.validity import implied
+from atcfuse.match.validity import cut_off, implied
 from atcfuse.match.values import Built, Refusal, Value
 
 
@@ -92,7 +92,9 @@ def _rounds_differently(scope: Scope, items: Sequence[Aligned]) -> bool:
 def _is_still(dim: Dim, score: Dim) -> bool:
     """Whether a dim is that of the scores, as it was or broadcast against an earlier mask."""
     atom = as_symbol(dim)
-    return dim == score or bool(atom is not None and atom.op == "broadcast" and score in atom.args)
+    if dim == score or cut_off(dim, score) is not None or cut_off(score, dim) is not None:
+        return True
+    return bool(atom is not None and atom.op == "broadcast" and score in atom.args)
 
 
 def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) -> Value | Built | Refusal:
@@ -115,7 +117,8 @@ def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) 
 
 def _fits(size: Dim, against: Dim) -> bool:
     """Whether broadcasting a mask dim against a score dim provably leaves the score dim."""
-    if size in (1, against):
+    # Of min(size, c) and size neither is 1 alone: they broadcast where they are equal.
+    if size in (1, against) or cut_off(against, size) is not None:
         return True
     atom = as_symbol(size)
     if atom is not None and atom.op == "min" and against in atom.args:

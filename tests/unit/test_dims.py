@@ -114,3 +114,12 @@ def test_equal_computations_are_equal() -> None:
 def test_dim_params_are_read() -> None:
     assert dims.parse_dim_param("2*batch") == 2 * symbol("batch")
     assert dims.symbols(dims.parse_dim_param("past + seq")) == dims.symbols(symbol("past") + symbol("seq"))
+
+
+def test_what_a_slice_from_the_end_leaves_is_said_in_one_way() -> None:
+    n = symbol("n")
+    assert dims.maximum(1 - n, 0) == 1 - dims.minimum(n, 1)
+    assert 1 - dims.minimum(1, dims.maximum(1 - n, 0)) == dims.minimum(n, 1)
+    assert dims.is_nonnegative(64 - dims.minimum(n, 64))
+    assert not dims.is_nonnegative(63 - dims.minimum(n, 64))
+    assert not dims.is_nonnegative(64 - n)

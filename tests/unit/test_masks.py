@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atcfuse.dims import Dim
+from atcfuse.dims import Dim, minimum
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.text import parse_graph
@@ -54,6 +54,17 @@ def test_masks_that_may_enlarge_the_scores_refuse(mask: str) -> None:
     found = outcome(mask, "[B,3,S,L]")
     assert isinstance(found, Refusal)
     assert found.code == "ATF313"
+
+
+def test_a_cut_off_extent_and_the_whole_one_broadcast_only_where_they_are_equal() -> None:
+    scope = scope_with("[B,1,S,L]")
+    batch, _, whole, keys = scope.fact("m").shape or ()
+    layouts = Layouts({}, batch, HEADS, minimum(whole, 64), keys)
+    scores = (batch, HEADS, minimum(whole, 64), keys)
+    item = Aligned("m", scores, scope.fact("m").shape or ())
+    assert combined(scope, [item], "Add", layouts, scores, True) == Value("m")
+    one = Aligned("m", (batch, HEADS, minimum(whole, 1), keys), scope.fact("m").shape or ())
+    assert isinstance(combined(scope, [one], "Add", layouts, one.shape, True), Refusal)
 
 
 def test_keys_that_agree_with_the_values_cannot_grow() -> None:
