@@ -175,7 +175,8 @@ def _row_norm(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int
     if "rms" not in of.spec.name:
         rows = rows - rows.mean(axis=-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(axis=-1, keepdims=True) + of.number("epsilon"))
-    rows = rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0))
+    plus = of.number("plus") if "plus" in of.attributes else 0.0
+    rows = rows * (inputs.get("gamma", np.array(1.0)) + plus) + inputs.get("beta", np.array(0.0))
     return {"y": rows + inputs.get("residual", np.array(0.0)), **results}
 
 
@@ -318,7 +319,7 @@ ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Arr
     "layer_norm_ffn": _layer_norm_ffn,
     "group_norm_silu": _group_norm_silu,
     "layer_norm_qkv": _layer_norm_qkv,
-    **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
+    **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "modulated_layer_norm", "rms_norm"), _row_norm),
     "rotary_embedding": _rotary_embedding,
     "scale_mask_softmax": _scale_mask_softmax,
     "layer_norm_linear": _layer_norm_linear,

@@ -190,6 +190,12 @@ def _norm_shapes(signature: Signature) -> dict[str, Shape]:
     return shapes
 
 
+def _modulated_shapes(signature: Signature) -> dict[str, Shape]:
+    """A row of scale and shift for each batch."""
+    row = (ROWS[0], *(1,) * (len(ROWS) - 1), HIDDEN)
+    return {**_norm_shapes(signature), "gamma": row, "beta": row}
+
+
 def _ffn_shapes(signature: Signature) -> dict[str, Shape]:
     flags = signature.attributes["transposed"]
     assert isinstance(flags, tuple)
@@ -251,6 +257,7 @@ def _elementwise_shapes(signature: Signature) -> dict[str, Shape]:
 
 _SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
     "attention": _attention_shapes,
+    "modulated_layer_norm": _modulated_shapes,
     **dict.fromkeys(("layer_norm_qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _norm_shapes),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn_shapes),
     "group_norm_silu": _group_norm_shapes,

@@ -72,7 +72,7 @@ GENERATORS: Mapping[str, Generator] = {
     "layer_norm_linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),
     "linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),
     **dict.fromkeys(
-        ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
+        ("add_layer_norm", "add_rms_norm", "layer_norm", "modulated_layer_norm", "rms_norm"),
         Generator(row_norm.figures, row_norm.ELEMENTS, row_norm.values, row_norm.refusal),
     ),
     "rotary_embedding": Generator(

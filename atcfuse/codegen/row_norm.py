@@ -24,6 +24,8 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "gamma_input": inputs.index("gamma"),
         "beta_input": inputs.index("beta") if "beta" in inputs else -1,
         "operands": [*inputs, *(name for name in outputs if signature.has(name))],
+        "modulated": signature.spec.name == "modulated_layer_norm",
+        "plus": signature.attributes.get("plus", 0.0),
         "subtracts_mean": signature.spec.name not in _RMS,
         "has_beta": signature.has("beta"),
         "residual_input": inputs.index("residual") if "residual" in inputs else -1,
@@ -47,5 +49,6 @@ def refusal(signature: Signature) -> str | None:
 
 def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
     """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
-    problem = tiling.problem_of(signature.dtypes, shapes, signature.family)
+    modulated = signature.spec.name == "modulated_layer_norm"
+    problem = tiling.problem_of(signature.dtypes, shapes, signature.family, modulated)
     return tiling.refusal(problem, platform) or vars(tiling.predict(tiling.plan(problem, platform)))

@@ -36,7 +36,8 @@ def _norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float
 
 
 def _row_norm(signature: Signature, shapes: Shapes, device: Device, occupancy: float) -> KernelWork | Refusal:
-    problem = row_norm.problem_of(signature.dtypes, shapes, signature.family)
+    modulated = signature.spec.name == "modulated_layer_norm"
+    problem = row_norm.problem_of(signature.dtypes, shapes, signature.family, modulated)
     return plan_row_norm(signature.spec.name, problem, device, occupancy)
 
 
@@ -69,7 +70,7 @@ def _softmax(signature: Signature, shapes: Shapes, device: Device, occupancy: fl
 PLANNERS: Mapping[str, Planner] = {
     "attention": _attention,
     "layer_norm_qkv": _norm,
-    **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
+    **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "modulated_layer_norm", "rms_norm"), _row_norm),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn),
     "elementwise": _elementwise,
     "group_norm_silu": _group_norm,

@@ -51,5 +51,5 @@ def plan_row_norm(kernel: str, problem: row_norm.Problem, device: Device, occupa
 def _resident(problem: row_norm.Problem) -> int:
     """Bytes that several cores or tiles read: scale, shift, and summands with fewer rows than the sum."""
     repeated = sum(p for p in problem.periods if p is not None and p < problem.rows)
-    affine = problem.gamma_bytes + problem.beta_bytes
+    affine = (problem.gamma_bytes + problem.beta_bytes) * row_norm.affine_rows(problem)
     return problem.hidden * (repeated * problem.element_bytes + affine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import prod
+from math import lcm, prod
 
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform, VectorPrediction, ceil_div, round_up
@@ -36,6 +36,7 @@ class Problem:
     """One node: the sum is [rows, hidden] once its leading dims are folded.
 
     `periods` are the rows of each summand, which begins anew after so many, or None where they do not repeat evenly.
+    `span` is how many rows have a row of gamma and beta in common, 0 for all, None where these are dealt out otherwise.
     `residual` holds where a value of the sum's shape is added to the normalised rows. `element_bytes` is of
     summands and results; `gamma_bytes` and `beta_bytes` are 0 where there are none.
     `copies_blocks` holds for chips that move whole 32-byte blocks only.
@@ -50,6 +51,7 @@ class Problem:
     keeps_sum: bool = False
     residual: bool = False
     copies_blocks: bool = False
+    span: int | None = 0
 
     @property
     def made(self) -> int:
@@ -83,8 +85,13 @@ class Plan:
         return self.row_fits and summand > 0 and self.problem.periods[summand] == 1
 
 
-def problem_of(dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]], family: str) -> Problem:
-    """The problem of a fused node, from element types and static shapes of its operands by name."""
+def problem_of(
+    dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]], family: str, modulated: bool = False
+) -> Problem:
+    """The problem of a fused node, from element types and static shapes of its operands by name.
+
+    `modulated` holds where gamma and beta may have several rows.
+    """
     summands = [tuple(shapes[name]) for name in SUMMANDS if name in dtypes]
     whole = _sum_shape(summands)
     return Problem(
@@ -97,6 +104,7 @@ def problem_of(dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]], f
         keeps_sum="sum" in dtypes,
         residual="residual" in dtypes,
         copies_blocks=family != "910B",
+        span=_common_span(shapes, whole) if modulated else 0,
     )
 
 
@@ -110,6 +118,8 @@ def refusal(problem: Problem, chip: Platform) -> str | None:
         return "fewer than 2^30 rows and at most 2^36 elements"
     if problem.rows and not all(problem.periods):
         return "summands with the rows of the sum, or fewer that repeat in order"
+    if problem.rows and problem.span is None:
+        return "a scale and a shift for each of the first axes of the sum"
     if _whole_rows(problem, chip) is None and _widest_chunk(problem, chip) < _LANE:
         return "rows of which 64 columns fit in UB"
     return None
@@ -128,15 +138,50 @@ def predict(tiling: Plan) -> VectorPrediction:
     row = problem.hidden * size
     affine = problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
     active = min(tiling.blocks, tiling.tiles)
-    read = affine * (active if tiling.row_fits else tiling.tiles)
+    read = affine * _affine_loads(tiling, active)
     for summand in range(len(problem.periods)):
         passes = 1 if tiling.row_fits else 2
         read += row * (active if tiling.stays(summand) else problem.rows * passes)
     added = problem.rows * row if problem.residual else 0
     read += added
-    inputs = row * sum(period or 0 for period in problem.periods) + affine + added
+    inputs = row * sum(period or 0 for period in problem.periods) + affine * affine_rows(problem) + added
     written = problem.rows * row * problem.made
     return VectorPrediction(inputs + written, read, written, _ub_bytes(tiling))
+
+
+def affine_rows(problem: Problem) -> int:
+    """How many rows gamma and beta have."""
+    return max(1, problem.rows // problem.span) if problem.span else 1
+
+
+def _affine_loads(tiling: Plan, active: int) -> int:
+    """How often a row of gamma and beta comes on chip: once a core, or where rows have their own, once a tile and
+    wherever the next row's is another one within a tile.
+    """
+    problem = tiling.problem
+    if not problem.span or problem.span >= problem.rows:
+        return active if tiling.row_fits else tiling.tiles
+    changes = (problem.rows - 1) // problem.span
+    return tiling.tiles + changes - (problem.rows - 1) // lcm(problem.span, tiling.rows_per_tile)
+
+
+def _common_span(shapes: Mapping[str, Sequence[int]], whole: tuple[int, ...]) -> int | None:
+    """How many rows have a row of gamma and beta in common, None where these are not dealt out in order."""
+    spans = {_span(tuple(shapes[name]), whole) for name in ("gamma", "beta")}
+    return spans.pop() if len(spans) == 1 else None
+
+
+def _span(shape: tuple[int, ...], whole: tuple[int, ...]) -> int | None:
+    columns = list(zip_longest(reversed(shape), reversed(whole), fillvalue=1))
+    if columns[0][0] != columns[0][1]:
+        return None
+    span, apart = 1, False
+    for size, rows in columns[1:]:
+        apart = apart or size != 1
+        if apart and size != rows:
+            return None
+        span *= 1 if apart else rows
+    return max(span, 1)
 
 
 def _sum_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

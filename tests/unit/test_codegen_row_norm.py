@@ -45,10 +45,13 @@ class Case:
     epsilon: float = 1e-5
     family: str = "910B"
     residual: bool = False
+    plus: float = 0.0
 
     @property
     def names(self) -> list[str]:
-        return ["x"] if not self.kernel.startswith("add") else [f"x{i + 1}" for i in range(self.summands)]
+        return (
+            ["x"] if not self.kernel.startswith(("add", "modulated")) else [f"x{i + 1}" for i in range(self.summands)]
+        )
 
     @property
     def dtypes(self) -> dict[str, int]:
@@ -62,7 +65,8 @@ class Case:
     def render(self) -> GeneratedKernel:
         spec = load_kernels(KERNELS)[self.kernel]
         soc = {"910B": "Ascend910B1", "310P": "Ascend310P3"}[self.family]
-        return render_kernel(spec, {"epsilon": self.epsilon}, self.dtypes, soc)
+        more = {"plus": self.plus} if self.kernel.startswith("modulated") else {}
+        return render_kernel(spec, {"epsilon": self.epsilon, **more}, self.dtypes, soc)
 
 
 ADD = Case("add_layer_norm", FLOAT16, FLOAT16, 2, keeps_sum=True)
@@ -83,7 +87,11 @@ RMS_BARE = Case("rms_norm", BFLOAT16, None)
 RMS_SUM = Case("rms_norm", FLOAT16, FLOAT16, residual=True)
 RMS_SUM_WIDE = Case("rms_norm", FLOAT, FLOAT, residual=True)
 NORM_SUM = Case("layer_norm", BFLOAT16, FLOAT, residual=True)
+MODULATED = Case("modulated_layer_norm", FLOAT16, FLOAT16, plus=1.0)
+MODULATED_SUM = Case("modulated_layer_norm", FLOAT, FLOAT, 2, keeps_sum=True, plus=1.0)
+MODULATED_BRAIN = Case("modulated_layer_norm", BFLOAT16, FLOAT, 3)
 CASES = [
+    MODULATED, MODULATED_SUM, MODULATED_BRAIN,
     ADD, ADD_THREE, ADD_THREE_KEPT, ADD_BARE, ADD_BRAIN, ADD_RMS, ADD_RMS_THREE, ADD_RMS_WIDE,
     NORM, NORM_WIDE, NORM_MIXED, NORM_BARE, RMS, RMS_WIDE, RMS_BARE, RMS_SUM, RMS_SUM_WIDE, NORM_SUM,
 ]  # fmt: skip
@@ -103,7 +111,8 @@ def make_inputs(case: Case, shapes: Sequence[Shape], mean: float = 0.7) -> dict[
         inputs["residual"] = encode(rng.standard_normal(shapes[0]), case.dtype)
     for name in ("gamma", "beta"):
         if name in case.dtypes:
-            inputs[name] = encode(1 + 0.3 * rng.standard_normal(hidden), case.dtypes[name])
+            row = (*shapes[0][:1], *(1 for _ in shapes[0][1:-1])) if case.kernel.startswith("modulated") else ()
+            inputs[name] = encode(1 + 0.3 * rng.standard_normal((*row, hidden)), case.dtypes[name])
     return inputs
 
 
@@ -117,7 +126,9 @@ def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if "rms" not in case.kernel:
         rows = rows - rows.mean(-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(-1, keepdims=True) + case.epsilon)
-    return results | {"y": rows * exact.get("gamma", 1.0) + exact.get("beta", 0.0) + exact.get("residual", 0.0)}
+    return results | {
+        "y": rows * (exact.get("gamma", 1.0) + case.plus) + exact.get("beta", 0.0) + exact.get("residual", 0.0)
+    }
 
 
 def check_numbers(case: Case, inputs: Mapping[str, Any], result: TwinResult) -> None:
@@ -186,6 +197,14 @@ def run(
         (NORM_SUM, [(131, 72)], PLATFORM_910B),
         (NORM_SUM, [(3, 30_000)], SMALL),
         (on_310p(RMS_SUM), [(3, 7, 64)], SMALL_310P),
+        (MODULATED, [(2, 19, 64)], PLATFORM_910B),
+        (MODULATED, [(5, 7, 100)], SMALL),
+        (MODULATED, [(3, 1, 768)], SMALL),
+        (MODULATED, [(3, 5, 30_000)], SMALL),
+        (MODULATED_SUM, [(7, 50, 64), (7, 50, 64)], SMALL),
+        (MODULATED_SUM, [(2, 30, 9000), (1, 30, 9000)], SMALL),
+        (MODULATED_BRAIN, [(4, 11, 72), (72,), (4, 11, 72)], SMALL),
+        (on_310p(MODULATED), [(5, 7, 64)], SMALL_310P),
         (NORM, [(3, 5, 768)], PLATFORM_910B),
         (NORM, [(300, 1)], SMALL),
         (NORM, [(5, 20_000)], SMALL),

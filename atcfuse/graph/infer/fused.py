@@ -80,9 +80,9 @@ def row_norm(call: Call) -> list[Fact]:
 
 
 def add_norm(call: Call) -> list[Fact]:
-    """FusedAddLayerNorm, FusedAddRMSNorm: rows and sum have the shape that the summands broadcast to."""
+    """FusedAddLayerNorm, FusedAddRMSNorm, FusedModulatedLayerNorm: the shape that the summands broadcast to."""
     first = call.input(0)
-    shapes = [call.input(i).shape for i in range(3) if i < 2 or call.node.input(i)]
+    shapes = [call.input(i).shape for i in range(3) if i < 1 or call.node.input(i)]
     if any(shape is None for shape in shapes):
         return [Fact(first.dtype), Fact(first.dtype)]
     rank = max(len(shape or ()) for shape in shapes)
@@ -180,6 +180,7 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedRMSNorm": row_norm,
     "atcfuse::FusedAddLayerNorm": add_norm,
     "atcfuse::FusedAddRMSNorm": add_norm,
+    "atcfuse::FusedModulatedLayerNorm": add_norm,
     "atcfuse::FusedFFN": ffn,
     "atcfuse::FusedLayerNormFFN": layer_norm_ffn,
     "atcfuse::FusedRotaryEmbedding": rotary_embedding,
