@@ -78,6 +78,7 @@ def _functions(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "aligned": aligned,
         "same_shape": same_shape,
         "repeats_in": lambda value, whole: _repeats_in(shape(value), shape(whole)),
+        "rows_of_batches": lambda value, whole: _rows_of_batches(shape(value), shape(whole)),
         "opset": lambda: scope.model.opset,
         "rounded": lambda value, like: _rounded(value, _dtype(scope, like)),
         "stored": lambda value, exact, like: _close(value, exact, _STORAGE.get(_dtype(scope, like), 1e-6)),
@@ -157,6 +158,15 @@ def _repeats_in(part: list[Dim], whole: list[Dim]) -> bool | None:
     while same < len(part) and part[-1 - same] == whole[-1 - same]:
         same += 1
     return True if all(size == 1 for size in part[: max(0, len(part) - same - 1)]) else None
+
+
+def _rows_of_batches(part: list[Dim], whole: list[Dim]) -> bool | None:
+    """Whether each row of `part` belongs to as many rows of `whole`, in order: its first axes, then ones, its last."""
+    if len(part) > len(whole) or not part or part[-1] != whole[-1]:
+        return None
+    part = [1] * (len(whole) - len(part)) + part
+    kept = max((at + 1 for at, size in enumerate(part[:-1]) if size != 1), default=0)
+    return True if part[:kept] == whole[:kept] else None
 
 
 def _made_by(scope: Scope, value: Any) -> str:

@@ -91,6 +91,7 @@ FUNCTIONS = (
         "rounded",
         "stored",
         "repeats_in",
+        "rows_of_batches",
         "opset",
     ),
     *("is_uniform_along", "causal", "aligned", "quantized", "single_output", "rooted_in", "only", "nothing"),
