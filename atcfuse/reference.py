@@ -170,7 +170,8 @@ def _row_norm(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int
     first, *more = (name for name in ("x", "x1", "x2", "x3") if name in inputs)
     rows, dtype = inputs[first], of.dtypes[first]
     for name in more:
-        rows = rounded(rows + inputs[name], dtype)
+        gated = name == "x2" and "gate" in inputs
+        rows = rounded(rows + (rounded(inputs[name] * inputs["gate"], dtype) if gated else inputs[name]), dtype)
     results = {"sum": rows} if of.has("sum") else {}
     if "rms" not in of.spec.name:
         rows = rows - rows.mean(axis=-1, keepdims=True)

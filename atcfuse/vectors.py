@@ -193,7 +193,7 @@ def _norm_shapes(signature: Signature) -> dict[str, Shape]:
 def _modulated_shapes(signature: Signature) -> dict[str, Shape]:
     """A row of scale and shift for each batch."""
     row = (ROWS[0], *(1,) * (len(ROWS) - 1), HIDDEN)
-    return {**_norm_shapes(signature), "gamma": row, "beta": row}
+    return {**_norm_shapes(signature), "gamma": row, "beta": row, "gate": row}
 
 
 def _ffn_shapes(signature: Signature) -> dict[str, Shape]:

@@ -30,6 +30,8 @@ def values(signature: Signature) -> Mapping[str, Any]:
         "has_beta": signature.has("beta"),
         "residual_input": inputs.index("residual") if "residual" in inputs else -1,
         "has_residual": signature.has("residual"),
+        "gate_input": inputs.index("gate") if "gate" in inputs else -1,
+        "has_gate": signature.has("gate"),
         "has_sum": "sum" in outputs,
         "keeps_sum": signature.has("sum"),
     }

@@ -12,6 +12,7 @@ from atcfuse.planner.work import KernelWork, no_kernels, platform
 from atcfuse.tiling import ceil_div, row_norm
 
 _SUM_PASSES = 4  # widened, added, rounded, widened again
+_GATE_PASSES = 3  # widened, multiplied, rounded
 
 
 @lru_cache(maxsize=1024)
@@ -28,7 +29,7 @@ def plan_row_norm(kernel: str, problem: row_norm.Problem, device: Device, occupa
     tiling = row_norm.plan(problem, chip)
     predicted = row_norm.predict(tiling)
     norm = "RMSNormalization" if "rms" in kernel else "LayerNormalization"
-    passes = VECTOR_PASSES[norm] + _SUM_PASSES * (len(problem.periods) - 1)
+    passes = VECTOR_PASSES[norm] + _SUM_PASSES * (len(problem.periods) - 1) + _GATE_PASSES * problem.gated
     chunks = 1 if tiling.row_fits else 2 * ceil_div(problem.hidden, tiling.pitch) * tiling.rows_per_tile
     return KernelWork(
         kernel=kernel,
@@ -51,5 +52,6 @@ def plan_row_norm(kernel: str, problem: row_norm.Problem, device: Device, occupa
 def _resident(problem: row_norm.Problem) -> int:
     """Bytes that several cores or tiles read: scale, shift, and summands with fewer rows than the sum."""
     repeated = sum(p for p in problem.periods if p is not None and p < problem.rows)
-    affine = (problem.gamma_bytes + problem.beta_bytes) * row_norm.affine_rows(problem)
+    gate = problem.element_bytes if problem.gated else 0
+    affine = (problem.gamma_bytes + problem.beta_bytes + gate) * row_norm.affine_rows(problem)
     return problem.hidden * (repeated * problem.element_bytes + affine)

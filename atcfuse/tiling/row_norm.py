@@ -37,6 +37,7 @@ class Problem:
 
     `periods` are the rows of each summand, which begins anew after so many, or None where they do not repeat evenly.
     `span` is how many rows have a row of gamma and beta in common, 0 for all, None where these are dealt out otherwise.
+    `gated` holds where the second summand has a factor, with the rows of gamma.
     `residual` holds where a value of the sum's shape is added to the normalised rows. `element_bytes` is of
     summands and results; `gamma_bytes` and `beta_bytes` are 0 where there are none.
     `copies_blocks` holds for chips that move whole 32-byte blocks only.
@@ -52,6 +53,7 @@ class Problem:
     residual: bool = False
     copies_blocks: bool = False
     span: int | None = 0
+    gated: bool = False
 
     @property
     def made(self) -> int:
@@ -82,7 +84,7 @@ class Plan:
 
     def stays(self, summand: int) -> bool:
         """Whether a summand is one row that stays on chip."""
-        return self.row_fits and summand > 0 and self.problem.periods[summand] == 1
+        return self.row_fits and summand > self.problem.gated and self.problem.periods[summand] == 1
 
 
 def problem_of(
@@ -105,6 +107,7 @@ def problem_of(
         residual="residual" in dtypes,
         copies_blocks=family != "910B",
         span=_common_span(shapes, whole) if modulated else 0,
+        gated="gate" in dtypes,
     )
 
 
@@ -138,13 +141,15 @@ def predict(tiling: Plan) -> VectorPrediction:
     row = problem.hidden * size
     affine = problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
     active = min(tiling.blocks, tiling.tiles)
-    read = affine * _affine_loads(tiling, active)
+    loads = _affine_loads(tiling, active)
+    gate = row if problem.gated else 0
+    read = affine * loads + gate * (loads if tiling.row_fits else loads + problem.rows)
     for summand in range(len(problem.periods)):
         passes = 1 if tiling.row_fits else 2
         read += row * (active if tiling.stays(summand) else problem.rows * passes)
     added = problem.rows * row if problem.residual else 0
     read += added
-    inputs = row * sum(period or 0 for period in problem.periods) + affine * affine_rows(problem) + added
+    inputs = row * sum(period or 0 for period in problem.periods) + (affine + gate) * affine_rows(problem) + added
     written = problem.rows * row * problem.made
     return VectorPrediction(inputs + written, read, written, _ub_bytes(tiling))
 
@@ -167,7 +172,7 @@ def _affine_loads(tiling: Plan, active: int) -> int:
 
 def _common_span(shapes: Mapping[str, Sequence[int]], whole: tuple[int, ...]) -> int | None:
     """How many rows have a row of gamma and beta in common, None where these are not dealt out in order."""
-    spans = {_span(tuple(shapes[name]), whole) for name in ("gamma", "beta")}
+    spans = {_span(tuple(shapes[name]), whole) for name in ("gamma", "beta", "gate") if name in shapes}
     return spans.pop() if len(spans) == 1 else None
 
 
@@ -206,7 +211,7 @@ def _whole_rows(problem: Problem, chip: Platform) -> tuple[int, int, int, int] |
     size = problem.element_bytes
     pitch = round_up(problem.hidden, _BLOCK_BYTES // size)
     summands = len(problem.periods)
-    loaded = 1 + sum(period != 1 for period in problem.periods[1:])
+    loaded = 1 + sum(period != 1 or (problem.gated and not at) for at, period in enumerate(problem.periods[1:]))
     widens_tile = size < 4 and loaded > 1
     work = round_up(ceil_div(pitch, _LANE), _BLOCK_FLOATS)
     of_row = pitch * (_BUFFERS * (loaded + problem.made) * size + (8 if widens_tile else 4))
@@ -241,7 +246,7 @@ def _of_column(problem: Problem) -> int:
 
 
 def _vectors(problem: Problem) -> int:
-    return bool(problem.gamma_bytes) + bool(problem.beta_bytes)
+    return bool(problem.gamma_bytes) + bool(problem.beta_bytes) + problem.gated
 
 
 def _ub_bytes(tiling: Plan) -> int:

@@ -46,6 +46,7 @@ class Case:
     family: str = "910B"
     residual: bool = False
     plus: float = 0.0
+    gate: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -60,6 +61,7 @@ class Case:
             types["gamma"] = self.affine
             types |= {"beta": self.affine} if self.beta and "rms" not in self.kernel else {}
         types |= {"residual": self.dtype} if self.residual else {}
+        types |= {"gate": self.dtype} if self.gate else {}
         return types | {"y": self.dtype} | ({"sum": self.dtype} if self.keeps_sum else {})
 
     def render(self) -> GeneratedKernel:
@@ -90,8 +92,10 @@ NORM_SUM = Case("layer_norm", BFLOAT16, FLOAT, residual=True)
 MODULATED = Case("modulated_layer_norm", FLOAT16, FLOAT16, plus=1.0)
 MODULATED_SUM = Case("modulated_layer_norm", FLOAT, FLOAT, 2, keeps_sum=True, plus=1.0)
 MODULATED_BRAIN = Case("modulated_layer_norm", BFLOAT16, FLOAT, 3)
+GATED = Case("modulated_layer_norm", FLOAT16, FLOAT16, 2, keeps_sum=True, plus=1.0, gate=True)
+GATED_WIDE = Case("modulated_layer_norm", FLOAT, FLOAT, 2, keeps_sum=True, plus=1.0, gate=True)
 CASES = [
-    MODULATED, MODULATED_SUM, MODULATED_BRAIN,
+    MODULATED, MODULATED_SUM, MODULATED_BRAIN, GATED, GATED_WIDE,
     ADD, ADD_THREE, ADD_THREE_KEPT, ADD_BARE, ADD_BRAIN, ADD_RMS, ADD_RMS_THREE, ADD_RMS_WIDE,
     NORM, NORM_WIDE, NORM_MIXED, NORM_BARE, RMS, RMS_WIDE, RMS_BARE, RMS_SUM, RMS_SUM_WIDE, NORM_SUM,
 ]  # fmt: skip
@@ -109,7 +113,7 @@ def make_inputs(case: Case, shapes: Sequence[Shape], mean: float = 0.7) -> dict[
         inputs[name] = encode(rng.standard_normal(shape) * 1.5 + mean, case.dtype)
     if case.residual:
         inputs["residual"] = encode(rng.standard_normal(shapes[0]), case.dtype)
-    for name in ("gamma", "beta"):
+    for name in ("gamma", "beta", "gate"):
         if name in case.dtypes:
             row = (*shapes[0][:1], *(1 for _ in shapes[0][1:-1])) if case.kernel.startswith("modulated") else ()
             inputs[name] = encode(1 + 0.3 * rng.standard_normal((*row, hidden)), case.dtypes[name])
@@ -121,7 +125,10 @@ def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
     exact = {name: decode(array, case.dtypes[name]) for name, array in inputs.items()}
     rows = exact[case.names[0]]
     for name in case.names[1:]:
-        rows = decode(encode(rows + exact[name], case.dtype), case.dtype)
+        summand = exact[name]
+        if case.gate and name == "x2":
+            summand = decode(encode(summand * exact["gate"], case.dtype), case.dtype)
+        rows = decode(encode(rows + summand, case.dtype), case.dtype)
     results = {"sum": rows} if case.keeps_sum else {}
     if "rms" not in case.kernel:
         rows = rows - rows.mean(-1, keepdims=True)
@@ -205,6 +212,10 @@ def run(
         (MODULATED_SUM, [(2, 30, 9000), (1, 30, 9000)], SMALL),
         (MODULATED_BRAIN, [(4, 11, 72), (72,), (4, 11, 72)], SMALL),
         (on_310p(MODULATED), [(5, 7, 64)], SMALL_310P),
+        (GATED, [(4, 11, 72), (4, 11, 72)], SMALL),
+        (GATED, [(3, 5, 20_000), (3, 5, 20_000)], SMALL),
+        (GATED_WIDE, [(7, 50, 64), (7, 50, 64)], SMALL),
+        (on_310p(GATED), [(5, 7, 64), (64,)], SMALL_310P),
         (NORM, [(3, 5, 768)], PLATFORM_910B),
         (NORM, [(300, 1)], SMALL),
         (NORM, [(5, 20_000)], SMALL),
