@@ -164,9 +164,10 @@ def _rows_of_batches(part: list[Dim], whole: list[Dim]) -> bool | None:
     """Whether each row of `part` belongs to as many rows of `whole`, in order: its first axes, then ones, its last."""
     if len(part) > len(whole) or not part or part[-1] != whole[-1]:
         return None
-    part = [1] * (len(whole) - len(part)) + part
-    kept = max((at + 1 for at, size in enumerate(part[:-1]) if size != 1), default=0)
-    return True if part[:kept] == whole[:kept] else None
+    ones = len(whole) - len(part)
+    kept = max((ones + at + 1 for at, size in enumerate(part[:-1]) if size != 1), default=0)
+    padded: list[Dim] = [*(1 for _ in range(ones)), *part]
+    return True if padded[:kept] == whole[:kept] else None
 
 
 def _made_by(scope: Scope, value: Any) -> str:
