@@ -212,18 +212,31 @@ def is_nonnegative(dim: Dim) -> bool:
     """Whether dim >= 0 is certain for every value that its symbols may take."""
     if isinstance(dim, int):
         return dim >= 0
-    least = 0  # of the constant and of what is taken away
+    if _are_counts(dim):
+        return True
+    least = _least(dim)
+    return least >= 0 if isinstance(least, int) else least is not dim and _are_counts(least)
+
+
+def _are_counts(dim: Poly) -> bool:
+    return all(c > 0 and not any(s.signed for s in mono) for mono, c in dim.terms)
+
+
+def _least(dim: Poly) -> Dim:
+    """What dim is at least: minima with a number are at most that, and so many floors at most what was divided."""
+    least: Dim = dim
     for mono, c in dim.terms:
-        if not mono:
-            least += c
-        elif c < 0:
-            limits = [arg for arg in mono[0].args if isinstance(arg, int)] if mono[0].op == "min" else []
-            if len(mono) != 1 or not limits:
-                return False
-            least += c * min(limits)
-        elif any(s.signed for s in mono):
-            return False
-    return least >= 0
+        symbol_ = mono[0] if len(mono) == 1 and c < 0 else None
+        if symbol_ is None or symbol_.op not in ("min", "floordiv"):
+            continue
+        own = Poly(((mono, c),))
+        whole, by = symbol_.args
+        limits = [arg for arg in symbol_.args if isinstance(arg, int)]
+        if symbol_.op == "min" and limits:
+            least = least - own + c * min(limits)
+        elif symbol_.op == "floordiv" and isinstance(by, int) and by > 0 and c % by == 0:
+            least = least - own + c // by * whole
+    return least
 
 
 @lru_cache(maxsize=65536)
