@@ -19,7 +19,7 @@ from atcfuse.match.automaton import Admitted
 from atcfuse.match.chains import passed_noops
 from atcfuse.match.frames import Bindings, Frame, frame_of
 from atcfuse.match.functions import functions_for
-from atcfuse.match.heads import Heads
+from atcfuse.match.heads import Heads, either
 from atcfuse.match.parameters import close, same_parameter
 from atcfuse.match.typing import type_problem
 from atcfuse.match.values import Found, Refusal, State, Value
@@ -113,7 +113,7 @@ class Matcher:
         depth = len(state.members)
         if self.best is None or depth > self.best.depth:  # else `refuse` would not keep the text
             found = node.op if node else "a value from outside"
-            wanted = term.op if term.is_operator else term.head
+            wanted = either(heads)
             self.refuse("ATF310", f"expected {wanted}, found {found}", node.name if node else value, depth)
         return False
 
@@ -411,7 +411,8 @@ class Matcher:
                 if count >= MAX_RESULTS:
                     return
         if not tried:
-            self.refuse("ATF310", f"expected {fragment.name}, found {op or 'a value from outside'}", value, 0)
+            wanted = either(self._heads.fragment(fragment) or ())
+            self.refuse("ATF310", f"expected {wanted}, found {op or 'a value from outside'}", value, 0)
 
     def _may_be(self, alternative: Alternative, value: str, op: str) -> bool:
         if self._admitted is not None:

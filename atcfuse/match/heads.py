@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from atcfuse.graph import views
 from atcfuse.rule.model import Fragment, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Ref, Step, Term
 
 VIEW_OPERATORS = frozenset(views.OPERATORS)
+_MOST_NAMED = 6
 HeadSet = frozenset[str] | None
 """Operators by name, or None where any value may match."""
 
@@ -75,6 +76,12 @@ class Heads:
         if key not in self._alternatives:
             self._alternatives[key] = self.of(alternative.result, alternative.steps)
         return self._alternatives[key]
+
+
+def either(operators: Collection[str]) -> str:
+    """Operators as a refusal names those that it expected, the first few of many."""
+    names = sorted(operators)
+    return "/".join(names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], "…"])
 
 
 def _union(parts: Iterable[HeadSet]) -> HeadSet:
