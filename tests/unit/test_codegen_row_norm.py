@@ -250,6 +250,27 @@ def test_a_row_of_every_summand_stays_on_chip(programs: Path) -> None:
     assert predicted["tensor_bytes_written"] == 90 * 768 * 2
 
 
+@pytest.mark.parametrize(("batches", "positions", "loads"), [(3, 5, 3), (5, 3, 7), (1, 15, 3)])
+def test_scale_and_shift_come_on_chip_for_every_batch_of_a_tile(
+    batches: int, positions: int, loads: int, programs: Path
+) -> None:
+    predicted = run(MODULATED, [(batches, positions, 768)], programs, SMALL)  # three tiles of five rows
+    assert predicted["tensor_bytes_read"] == 15 * 768 * 2 + loads * 768 * (2 + 2)
+
+
+def test_a_gate_belongs_to_the_second_summand(programs: Path) -> None:
+    for case, shapes in ((GATED, [(5, 3, 100)] * 2), (GATED_WIDE, [(3, 5, 9000)] * 2)):
+        run(case, shapes, programs, SMALL)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 64), (2, 5, 64), (2, 1, 63)])
+def test_a_scale_of_other_batches_is_refused(shape: Shape, programs: Path) -> None:
+    inputs = make_inputs(MODULATED, [(2, 4, 64)])
+    inputs["gamma"] = np.ones(shape, np.float16)
+    with pytest.raises(AtcfuseError, match="gamma and beta"):
+        run_kernel(MODULATED.render(), inputs, cache=programs)
+
+
 def test_statistics_survive_a_large_mean(programs: Path) -> None:
     for case in (ADD_BARE, on_310p(ADD_BARE)):
         run(case, [(3, 768), (3, 768)], programs, mean=300.0)
@@ -435,7 +456,7 @@ MUTATIONS = {
         two_reads=True,
     ),
     "gamma stays at its first columns": Mutation(
-        "LoadFloats(Plane(gammaPlane_), gamma_[first], count);",
+        "LoadFloats(Plane(gammaPlane_), gamma_[at], count);",
         "LoadFloats(Plane(gammaPlane_), gamma_[0], count);",
         two_reads=True,
     ),
