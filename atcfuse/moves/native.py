@@ -38,6 +38,8 @@ def obstacle(scope: Scope, node: Node) -> str | None:
 
 
 def _of_attributes(scope: Scope, node: Node) -> str | None:
+    if not node.outputs[:1] or not node.outputs[0]:
+        return "the result is left out"
     if node.input(6):
         return "keys are counted for each batch (nonpad_kv_seqlen)"
     if any(node.attributes.get(name, -1) != -1 for name in ("left_window_size", "right_window_size")):

@@ -25,6 +25,8 @@ def find(scope: Scope, node: Node) -> Respelling | None:
 
 def obstacle(scope: Scope, node: Node) -> str | None:
     """Why a RotaryEmbedding cannot be spelled out, or None where it can."""
+    if not node.outputs[:1] or not node.outputs[0]:
+        return "the result is left out"
     x, *tables = (scope.fact(node.input(i)) for i in range(3))
     if x.shape is None or len(x.shape) not in (3, 4):
         return "the vectors have no known shape of three or four axes"

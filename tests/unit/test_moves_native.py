@@ -277,6 +277,11 @@ STAYS = {
         23,
         "the heads of queries are no multiple of those of keys and values",
     ),
+    "a result that is left out": (
+        f"({Q}, {K}, {V}) => (float[B,3,L,8] nk) {{ , nk, nv = Attention(q, k, v) }}",
+        23,
+        "the result is left out",
+    ),
     "keys of the past alone": (
         f"({Q}, {K}, {V}, {PAST}) => (float[B,3,S,4] y) {{ y = Attention(q, k, v, , pk) }}",
         23,
