@@ -213,6 +213,9 @@ def _operand_layout(
         return Blame(name, Refusal("ATF315", f"the head dim of {name} is not contiguous in {where}", where))
     view = link.view
     found = layout_text(link.shape, present) if isinstance(view.offset, int) else None
+    if found is None and any(product(link.shape[:n]) == batch[0] != 1 for n in range(2, len(link.shape) - 1)):
+        reason = f"the batch of {name} lies over several axes of {where}, which no layout names"
+        return Blame(name, Refusal("ATF315", reason, where))
     if found is None:
         return Blame(name, Refusal("ATF315", f"{name} lies in {where} in a way no layout names", where))
     if not _reaches(found[0], view.offset, head[0][0], width):
