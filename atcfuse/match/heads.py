@@ -9,7 +9,7 @@ from atcfuse.rule.model import Fragment, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Ref, Step, Term
 
 VIEW_OPERATORS = frozenset(views.OPERATORS)
-_MOST_NAMED = 6
+_MOST_NAMED = 8
 HeadSet = frozenset[str] | None
 """Operators by name, or None where any value may match."""
 
@@ -79,8 +79,8 @@ class Heads:
 
 
 def either(operators: Collection[str]) -> str:
-    """Operators as a refusal names those that it expected, the first few of many."""
-    names = sorted(operators)
+    """Operators as a refusal names those that it expected, the first few of many; views tell least."""
+    names = sorted(set(operators) - VIEW_OPERATORS or set(operators))
     return "/".join(names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], "…"])
 
 

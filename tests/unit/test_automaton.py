@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import atcfuse
 from atcfuse.compiler import toolbox
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
@@ -16,6 +17,7 @@ from atcfuse.graph.text import parse_graph
 from atcfuse.loader import load_rules
 from atcfuse.match.automaton import ANY, Admitted, Automaton
 from atcfuse.match.find import Lookup, RuleFinder
+from atcfuse.match.heads import VIEW_OPERATORS, either
 from atcfuse.options import Options
 from atcfuse.rule.model import Rule
 
@@ -138,3 +140,15 @@ def test_calls_that_nest_without_end_become_any_value(tmp_path):
     assert automaton.state(term) is not ANY
     assert Admitted(scope, automaton).at("y", term)
     assert not Admitted(scope, automaton).at("a30", term)
+
+
+def test_what_was_expected_is_told_as_operators_not_as_a_fragment() -> None:
+    graph = parse_graph(
+        """(float[B,3,S,8] q, float[B,3,S,8] k) => (float[B,3,S,S] p) { t = Transpose<perm = [0, 1, 3, 2]>(k)
+        a = MatMul(q, t) r = Relu(a) p = Softmax<axis = -1>(r) }""",
+        17,
+    )
+    kept = atcfuse.optimize(graph, dialect="portable", min_saving_us=0.0).report["kept"]
+    (reason,) = [k["reason"] for k in kept if k["code"] == "ATF310"]
+    assert reason == "expected Add/Cast/Concat/Div/MatMul/Max/Mul/Sub/…, found Relu"
+    assert either(VIEW_OPERATORS).startswith("Expand/Flatten/Gather/")
