@@ -130,7 +130,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "HardSigmoid": _hard_sigmoid,
     "Gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
     "GeluTanh": _gelu_tanh,
-    "Pow": np.power,
+    "Pow": np.float_power,  # np.power takes a root for an exponent of one half, which differs at -inf
     "LeakyRelu": lambda x, alpha: np.where(x < 0, alpha * x, x),
     "Elu": lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x),
     "Clip": np.clip,

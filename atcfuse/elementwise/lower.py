@@ -103,10 +103,11 @@ def _as_in_model(b: Builder, value: Argument) -> Register:
 
 
 def _prelu(b: Builder, value: Argument, slope: Argument) -> Register:
+    """A slope counts below zero alone, so one that is infinite or NaN leaves other elements as they are."""
     x, number = b.as_plane(value), b.number(slope)
-    low = b.scaled("Mins", x, "0.0f")
-    low = b.scaled("Muls", low, number) if number is not None else b.call("Mul", low, b.as_plane(slope))
-    return b.call("Add", low, b.call("Relu", x))
+    if number is not None:
+        return b.scaled("LeakyRelu", x, number)
+    return b.select(None, b.compare("LT", x, "0.0f"), b.call("Mul", x, b.as_plane(slope)), x)
 
 
 def _binary(b: Builder, op: str, one: Argument, other: Argument) -> Register:
