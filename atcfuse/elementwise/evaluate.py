@@ -79,6 +79,10 @@ def _hard_sigmoid(x: Array, alpha: float = 1 / 6, beta: float = 0.5) -> Array:
     return np.clip(alpha * x + beta, 0, 1)
 
 
+def _is_inf(x: Array, negative: float, positive: float) -> Array:
+    return np.asarray(np.where(x < 0, negative, positive).astype(bool) & np.isinf(x))
+
+
 def _gelu_tanh(x: Array) -> Array:
     return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
@@ -143,6 +147,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "Ceil": np.ceil,
     "Round": np.rint,
     "Sign": np.sign,
+    "IsNaN": np.isnan,
+    "IsInf": _is_inf,
     "Equal": np.equal,
     "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal,

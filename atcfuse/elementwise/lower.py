@@ -47,8 +47,8 @@ def lower(expression: Expression, types: Sequence[int], outputs: Sequence[int], 
         target = Operand("t", index)
         _note(b, target, step)
         with b.on(b.side_of(target)):
-            made = _compare(b, step) if step.op in _COMPARES else _step(b, step)
-            (b.masks if step.op in _COMPARES else b.planes)[b.side, target] = made
+            made = _MASKS[step.op](b, step) if step.op in _MASKS else _step(b, step)
+            (b.masks if step.op in _MASKS else b.planes)[b.side, target] = made
     for position, index in enumerate(expression.outputs):
         value = Operand("t", index)
         with b.on(b.side_of(value)):
@@ -162,6 +162,23 @@ def _compare(b: Builder, step: Step) -> Register:
         one, other, mode = other, one, _MIRRORED[mode]
     assert isinstance(one, Register)
     return b.compare(mode, one, other)
+
+
+def _is_nan(b: Builder, step: Step) -> Register:
+    x = _as_in_model(b, step.arguments[0])
+    return b.compare("NE", x, x)
+
+
+def _is_inf(b: Builder, step: Step) -> Register:
+    value, negative, positive = step.arguments
+    x = _as_in_model(b, value)
+    if negative and positive:
+        return b.compare("EQ", b.call("Abs", x), c_number(math.inf))
+    return b.compare("EQ", x, c_number(math.inf if positive else -math.inf))
+
+
+_MASKS = {**dict.fromkeys(_COMPARES, _compare), "IsNaN": _is_nan, "IsInf": _is_inf}
+"""Steps whose results are bits."""
 
 
 def _cast(b: Builder, step: Step) -> Register:

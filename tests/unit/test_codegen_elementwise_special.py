@@ -98,6 +98,8 @@ def arguments_of(op: str) -> list[tuple[Argument, ...]]:
         return [(X, Y, 2.0), (X, -1.0, Y)]
     if op in SLOPES:
         return [(X, slope) for slope in SLOPES[op]]
+    if op == "IsInf":
+        return [(X, 1.0, 1.0), (X, 1.0, 0.0), (X, 0.0, 1.0)]
     if op in PAIRS:
         return [(X, *PAIRS[op])]
     if OPERATORS[op].values == 1:
