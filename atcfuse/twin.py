@@ -59,11 +59,13 @@ def run_kernel(
     platform: Platform | None = None,
     cache: Path | None = None,
     timeout: float = 600.0,
+    half_overflow: bool = False,
 ) -> TwinResult:
     """Compiles a kernel, runs it on `inputs` (bfloat16 as uint16 bits) and returns what it computed and counted.
 
     `platform` is the chip that the tiling sees, the family's usual one if not given. `cache` keeps programs by content
-    for later calls. Raises AtcfuseError: ATF700 no C++ compiler, ATF701 the sources do not compile, ATF702 the kernel
+    for later calls. With `half_overflow` finite values may become infinite halves, as where the model's own do so.
+    Raises AtcfuseError: ATF700 no C++ compiler, ATF701 the sources do not compile, ATF702 the kernel
     broke a rule of the chip, ATF703 its tiling refuses the shapes, ATF706 inputs that are not the signature's,
     ATF707 the program failed otherwise.
     """
@@ -71,7 +73,8 @@ def run_kernel(
     with _folder(cache) as programs, tempfile.TemporaryDirectory(prefix="atcfuse-run-") as scratch:
         program = build_kernel(kernel, programs)
         folder = Path(scratch)
-        _write_request(kernel, inputs, platform or platform_of(kernel.signature.family), folder)
+        chip = platform or platform_of(kernel.signature.family)
+        _write_request(kernel, inputs, chip, half_overflow, folder)
         _execute(kernel, program, folder, timeout)
         return _read_result(kernel, folder)
 
@@ -169,10 +172,13 @@ def _check_inputs(kernel: GeneratedKernel, inputs: Mapping[str, Array]) -> None:
         raise AtcfuseError(error("ATF706", f"inputs of {kernel.op_type}: {problems[0]}", notes=problems[1:]))
 
 
-def _write_request(kernel: GeneratedKernel, inputs: Mapping[str, Array], platform: Platform, folder: Path) -> None:
-    p = platform
+def _write_request(
+    kernel: GeneratedKernel, inputs: Mapping[str, Array], p: Platform, half_overflow: bool, folder: Path
+) -> None:
     lines = [SOCS[kernel.signature.family][0]]
-    lines.append(f"{p.cube_cores} {p.vector_cores} {p.ub} {p.l1} {p.l0a} {p.l0b} {p.l0c} {p.tile_rows}")
+    lines.append(
+        f"{p.cube_cores} {p.vector_cores} {p.ub} {p.l1} {p.l0a} {p.l0b} {p.l0c} {p.tile_rows} {int(half_overflow)}"
+    )
     for operand in kernel.signature.spec.inputs:
         array = inputs.get(operand.name)
         if array is None:

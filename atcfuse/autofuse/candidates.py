@@ -27,7 +27,7 @@ from atcfuse.elementwise.functions import ROUNDINGS
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.schema import parameter
 
-FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
+FLOAT, FLOAT16, BFLOAT16, INT32, INT64 = 1, 10, 16, 6, 7
 FLOATS = frozenset({FLOAT, FLOAT16, BFLOAT16})
 MOST_AXES = 8
 _SOFTMAX_OF_ONE_AXIS_SINCE = 13
@@ -74,13 +74,14 @@ class Reader:
     """Reads candidates from a scope. `types` are the element types that the chip computes with.
 
     `whole_blocks` is for a chip that copies no parts of blocks: columns must be known to be a multiple of it. Rows
-    of at most `longest` columns are reduced; `unreduced` says of other reductions why not, as code and reason.
+    of at most `longest` columns are reduced; `refused` says of other reductions and of integers why not, as code and
+    reason.
     """
 
     def __init__(self, scope: Scope, types: frozenset[int], whole_blocks: int = 1, longest: int = 0) -> None:
         self._scope, self._types, self._blocks, self._longest = scope, types, whole_blocks, longest
         self._integers = self._blocks == 1
-        self.unreduced: dict[int, tuple[str, str]] = {}
+        self.refused: dict[int, tuple[str, str]] = {}
 
     def dtype(self, value: str) -> int:
         """The element type of a value."""
@@ -91,7 +92,10 @@ class Reader:
         if node.op not in _READERS or len(node.outputs) != 1 or not node.outputs[0]:
             return None
         fact = self._scope.fact(node.outputs[0])
-        if fact.shape is None or len(fact.shape) > MOST_AXES or fact.dtype not in self._types:
+        if fact.shape is None or len(fact.shape) > MOST_AXES:
+            return None
+        if fact.dtype not in self._types:
+            self._refuse_integers(node, fact.dtype)
             return None
         found = _READERS[node.op](self, node)
         if found is None:
@@ -103,6 +107,7 @@ class Reader:
             return None
         space = self._rows(node, op, arguments) if OPERATORS[op].rows else self._space(arguments, fact.shape)
         if space is None or not self._typed(op, arguments, fact.dtype):
+            self._refuse_integers(node, *(self._scope.fact(a).dtype for a in arguments if isinstance(a, str)))
             return None
         types = {a: self._scope.fact(a).dtype for a in arguments if isinstance(a, str)}
         return Candidate(node, op, tuple(arguments), fact.dtype, fact.shape, space, types)
@@ -134,6 +139,15 @@ class Reader:
     def parameter(self, node: Node, name: str) -> Any:
         """A parameter of the node by name."""
         return parameter(self._scope, node, name)
+
+    def _refuse_integers(self, node: Node, *types: int) -> None:
+        """Notes that a node is no step for its integers, where it has some and the chip reads any."""
+        if INT64 in types and self._integers:
+            reason = f"{node.op} of int64, which is no type of the vector unit"
+            self.refused[node.index] = "ATF340", reason
+        elif INT32 in types and self._integers:
+            reason = f"{node.op} of int32, of which float32 holds 24 bits and the vector unit promises no overflow"
+            self.refused[node.index] = "ATF340", reason
 
     def _typed(self, op: str, arguments: Sequence[str | float], dtype: int) -> bool:
         """Whether the element types are those that the step takes."""
@@ -184,7 +198,7 @@ class Reader:
             return None
         why_not = self._unreduced(node, shape[-count:])
         if why_not is not None:
-            self.unreduced[node.index] = why_not
+            self.refused[node.index] = why_not
             return None
         made = self._scope.fact(node.outputs[0]).shape
         expected = narrowed(shape, count) if op in REDUCTIONS else shape
@@ -293,6 +307,11 @@ def _of_rows(reader: Reader, node: Node) -> _Read | None:
     return node.op, [reader.argument(node.input(0))]
 
 
+def _is_inf(reader: Reader, node: Node) -> _Read | None:
+    signs = [float(node.attributes.get(f"detect_{name}", 1) != 0) for name in ("negative", "positive")]
+    return ("IsInf", [reader.argument(node.input(0)), *signs]) if any(signs) else None
+
+
 _BY_ATTRIBUTE = {
     **dict.fromkeys((*REDUCTIONS, *SOFTMAXES), _of_rows),
     **dict.fromkeys(_DEFAULTS, _with_attributes),
@@ -300,6 +319,7 @@ _BY_ATTRIBUTE = {
     "Clip": _clip,
     "Gelu": _gelu,
     "Sum": _sum,
+    "IsInf": _is_inf,
 }
 _READERS: Mapping[str, Callable[[Reader, Node], _Read | None]] = {
     op: _BY_ATTRIBUTE.get(op, _plain) for op in OPERATORS if op not in ("GeluTanh", CLIP_TO)

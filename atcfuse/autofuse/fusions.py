@@ -201,13 +201,14 @@ class _Grouping:
         return [fusion for _, fusion in found]
 
     def left_out(self) -> Iterator[LeftOut]:
-        """Reductions beside steps that are none themselves."""
+        """Reductions and integers beside steps, or beside each other, that are none themselves."""
         yield from self._too_long
-        for index, (code, reason) in self._reader.unreduced.items():
+        refused = self._reader.refused
+        for index, (code, reason) in refused.items():
             node = self.scope.nodes[index]
-            source = self._position(self.scope.source(node.input(0)))
-            readers = self.scope.consumers.get(node.outputs[0], ())
-            if source in self.steps or any(self.scope.positions[r.index] in self.steps for r in readers):
+            beside = [self._position(self.scope.source(value)) for value in node.inputs if value]
+            beside += [self.scope.positions[r.index] for r in self.scope.consumers.get(node.outputs[0], ())]
+            if any(p in self.steps or self.scope.order[p] in refused for p in beside if p is not None):
                 yield LeftOut(node, frozenset({index}), code, reason)
 
     def _grouped(self) -> list[tuple[list[int], Fusion]]:

@@ -200,13 +200,14 @@ class Builder:
         return self.emit("Cast", text, plane, into=into, apart=True)
 
     def _within_half(self, x: Register) -> Register:
-        """Numbers that half rounds to infinity as infinities, whatever the chip's overflow mode is."""
+        """Numbers that half rounds to infinity as infinities, whatever the chip's overflow mode is; NaN stays."""
         limit = 65520.0
         below = self.compare("LT", x, c_number(limit))
         above = self.compare("GT", x, c_number(-limit))
-        y = self.scaled("Mins", self.scaled("Maxs", x, c_number(-HALF_MAX)), c_number(HALF_MAX))
-        y = self.select(None, below, y, c_number(math.inf))
-        return self.select(None, above, y, c_number(-math.inf))
+        number = self.compare("EQ", x, x)
+        y = self.select(None, below, x, c_number(math.inf))
+        y = self.select(None, above, y, c_number(-math.inf))
+        return self.select(None, number, y, x)
 
     # ------------------------------------------------------------ outputs
 

@@ -79,6 +79,10 @@ def _hard_sigmoid(x: Array, alpha: float = 1 / 6, beta: float = 0.5) -> Array:
     return np.clip(alpha * x + beta, 0, 1)
 
 
+def _is_inf(x: Array, negative: float, positive: float) -> Array:
+    return np.asarray(np.where(x < 0, negative, positive).astype(bool) & np.isinf(x))
+
+
 def _gelu_tanh(x: Array) -> Array:
     return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
@@ -130,7 +134,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "HardSigmoid": _hard_sigmoid,
     "Gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
     "GeluTanh": _gelu_tanh,
-    "Pow": np.power,
+    "Pow": np.float_power,  # np.power takes a root for an exponent of one half, which differs at -inf
     "LeakyRelu": lambda x, alpha: np.where(x < 0, alpha * x, x),
     "Elu": lambda x, alpha: np.where(x < 0, alpha * np.expm1(x), x),
     "Clip": np.clip,
@@ -143,6 +147,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "Ceil": np.ceil,
     "Round": np.rint,
     "Sign": np.sign,
+    "IsNaN": np.isnan,
+    "IsInf": _is_inf,
     "Equal": np.equal,
     "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal,

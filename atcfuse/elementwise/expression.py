@@ -112,6 +112,8 @@ OPERATORS: Mapping[str, Operator] = {
     **{op: Operator(1, 2) for op in ("Clip", "HardSigmoid", "Selu")},
     "PRelu": Operator(2),
     **{op: Operator(2, result="bool") for op in sorted(COMPARISONS)},
+    "IsNaN": Operator(1, result="bool"),
+    "IsInf": Operator(1, 2, result="bool"),
     **{op: Operator(2, takes_bool=(True, True)) for op in ("And", "Or", "Xor")},
     "Not": Operator(1, takes_bool=(True,)),
     "Where": Operator(3, takes_bool=(True,)),
@@ -119,7 +121,9 @@ OPERATORS: Mapping[str, Operator] = {
     **{op: Operator(1, reduces=True, rows=True) for op in REDUCTIONS},
     **{op: Operator(1, rows=True) for op in SOFTMAXES},
 }
-"""ONNX's operators by their names, attributes as constants; Gelu with `approximate="tanh"` is GeluTanh."""
+"""ONNX's operators by their names, attributes as constants (those of IsInf: negative, positive); Gelu with
+`approximate="tanh"` is GeluTanh.
+"""
 
 
 @dataclass(frozen=True)

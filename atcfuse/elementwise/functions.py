@@ -47,32 +47,37 @@ def _hard_swish(b: Builder, x: Register) -> Register:
 
 def _gelu(b: Builder, x: Register) -> Register:
     share = b.buffered("Erf", b.scaled("Muls", x, c_number(math.sqrt(0.5))))
-    return b.scaled("Muls", b.call("Mul", x, b.scaled("Adds", share, "1.0f")), "0.5f")
+    return b.call("Mul", b.scaled("Muls", x, "0.5f"), b.scaled("Adds", share, "1.0f"))
 
 
 def _gelu_tanh(b: Builder, x: Register) -> Register:
     cube = b.scaled("Muls", b.call("Mul", b.call("Mul", x, x), x), c_number(0.044715))
     inner = b.scaled("Muls", b.call("Add", cube, x), c_number(math.sqrt(2 / math.pi)))
     share = b.scaled("Adds", b.buffered("Tanh", inner), "1.0f")
-    return b.scaled("Muls", b.call("Mul", x, share), "0.5f")
+    return b.call("Mul", b.scaled("Muls", x, "0.5f"), share)
 
 
 def _pow(b: Builder, x: Register, exponent: float) -> Register:
     if exponent < 0:
         return _reciprocal(b, _pow(b, x, -exponent))
-    if exponent == 0.5:
-        return b.call("Sqrt", x)
+    if exponent in (0.5, 1.5):
+        return _half_power(b, x, exponent)
     if exponent == 1.0:
         return x
-    if exponent == 1.5:
-        return b.call("Mul", x, b.call("Sqrt", x))
     square = b.call("Mul", x, x)
     return square if exponent == 2.0 else b.call("Mul", square, square if exponent == 4.0 else x)
 
 
+def _half_power(b: Builder, x: Register, exponent: float) -> Register:
+    """Of a root it differs at -0, whose power is 0, and at -inf, whose power is inf."""
+    positive = b.scaled("Adds", x, "0.0f")
+    root = b.call("Sqrt", positive)
+    power = root if exponent == 0.5 else b.call("Mul", positive, root)
+    return b.select(None, b.compare("NE", x, c_number(-math.inf)), power, c_number(math.inf))
+
+
 def _leaky_relu(b: Builder, x: Register, alpha: float) -> Register:
-    low = b.scaled("Muls", b.scaled("Mins", x, "0.0f"), c_number(alpha))
-    return b.call("Add", low, b.call("Relu", x))
+    return b.scaled("LeakyRelu", x, c_number(alpha))
 
 
 def _elu(b: Builder, x: Register, alpha: float) -> Register:

@@ -47,8 +47,8 @@ def lower(expression: Expression, types: Sequence[int], outputs: Sequence[int], 
         target = Operand("t", index)
         _note(b, target, step)
         with b.on(b.side_of(target)):
-            made = _compare(b, step) if step.op in _COMPARES else _step(b, step)
-            (b.masks if step.op in _COMPARES else b.planes)[b.side, target] = made
+            made = _MASKS[step.op](b, step) if step.op in _MASKS else _step(b, step)
+            (b.masks if step.op in _MASKS else b.planes)[b.side, target] = made
     for position, index in enumerate(expression.outputs):
         value = Operand("t", index)
         with b.on(b.side_of(value)):
@@ -103,10 +103,11 @@ def _as_in_model(b: Builder, value: Argument) -> Register:
 
 
 def _prelu(b: Builder, value: Argument, slope: Argument) -> Register:
+    """A slope counts below zero alone, so one that is infinite or NaN leaves other elements as they are."""
     x, number = b.as_plane(value), b.number(slope)
-    low = b.scaled("Mins", x, "0.0f")
-    low = b.scaled("Muls", low, number) if number is not None else b.call("Mul", low, b.as_plane(slope))
-    return b.call("Add", low, b.call("Relu", x))
+    if number is not None:
+        return b.scaled("LeakyRelu", x, number)
+    return b.select(None, b.compare("LT", x, "0.0f"), b.call("Mul", x, b.as_plane(slope)), x)
 
 
 def _binary(b: Builder, op: str, one: Argument, other: Argument) -> Register:
@@ -161,6 +162,23 @@ def _compare(b: Builder, step: Step) -> Register:
         one, other, mode = other, one, _MIRRORED[mode]
     assert isinstance(one, Register)
     return b.compare(mode, one, other)
+
+
+def _is_nan(b: Builder, step: Step) -> Register:
+    x = _as_in_model(b, step.arguments[0])
+    return b.compare("NE", x, x)
+
+
+def _is_inf(b: Builder, step: Step) -> Register:
+    value, negative, positive = step.arguments
+    x = _as_in_model(b, value)
+    if negative and positive:
+        return b.compare("EQ", b.call("Abs", x), c_number(math.inf))
+    return b.compare("EQ", x, c_number(math.inf if positive else -math.inf))
+
+
+_MASKS = {**dict.fromkeys(_COMPARES, _compare), "IsNaN": _is_nan, "IsInf": _is_inf}
+"""Steps whose results are bits."""
 
 
 def _cast(b: Builder, step: Step) -> Register:

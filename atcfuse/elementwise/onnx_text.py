@@ -67,6 +67,11 @@ def _step_lines(expression: Expression, step: Step, result: str, types: Mapping[
         return [f'{result} = Gelu <approximate = "{_GELU[step.op]}"> ({written[0]})']
     if step.op in _ATTRIBUTES:
         return [f"{result} = {step.op} <{_attributes(_ATTRIBUTES[step.op], step.arguments[1:])}> ({written[0]})"]
+    if step.op == "IsInf":
+        signs = (
+            f"detect_{n} = {int(_number(v))}" for n, v in zip(("negative", "positive"), step.arguments[1:], strict=True)
+        )
+        return [f"{result} = IsInf <{', '.join(signs)}> ({written[0]})"]
     if step.op in SOFTMAXES:  # before opset 13 it is that of all axes from this one on
         return [f"{result} = {step.op} <axis = -{expression.columns}> ({written[0]})"]
     if OPERATORS[step.op].reduces:

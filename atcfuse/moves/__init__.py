@@ -14,6 +14,8 @@ from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.keep_nodes import KeepNodes
 from atcfuse.moves import (
     einsum,
+    expand,
+    grid,
     native,
     prefix,
     regroup,
@@ -62,6 +64,8 @@ class Kind:
 
 KINDS = (
     Kind(unread.find, unread.carry_out),
+    Kind(grid.find, grid.carry_out),
+    Kind(expand.find, expand.carry_out),
     Kind(transposes.find, transposes.carry_out),
     Kind(rescale.find, rescale.carry_out),
     Kind(einsum.find, einsum.carry_out),

@@ -191,38 +191,48 @@ class _Twin:
         assert kernel is not None  # only runnable nodes get here
         dtypes = kernel.signature.dtypes
         inputs = {name: encode(np.asarray(value), dtypes[name]) for name, value in values.items()}
-        try:
-            chip = self._chip or planned_platform(kernel.signature.family)
-            result = run_kernel(kernel, inputs, platform=chip, cache=self._cache)
-        except AtcfuseError as e:
-            return KernelRun(node.node, kernel, feed, failure=e.diagnostics[0])
         shapes = {name: array.shape for name, array in inputs.items()}
-        predicted = predict(kernel, shapes, chip)
-        assert not isinstance(predicted, str), predicted  # the kernel's own tiling took the shapes
-        counted = {**result.counters, **result.counters["peak"]}
         try:
-            outputs = tuple(self._compare(node, kernel, feed, inputs, result))
+            expected = self._expected(node, kernel, inputs)
         except RuntimeFailure as e:
             message = f"onnxruntime does not compute what {node.op} means: {e}"
             return KernelRun(node.node, kernel, feed, failure=error("ATF740", message))
+        try:
+            chip, overflows = self._chip or planned_platform(kernel.signature.family), _overflows(expected)
+            result = run_kernel(kernel, inputs, platform=chip, cache=self._cache, half_overflow=overflows)
+        except AtcfuseError as e:
+            return KernelRun(node.node, kernel, feed, failure=e.diagnostics[0])
+        predicted = predict(kernel, shapes, chip)
+        assert not isinstance(predicted, str), predicted  # the kernel's own tiling took the shapes
+        counted = {**result.counters, **result.counters["peak"]}
+        outputs = tuple(_compared(kernel, feed, expected, result))
         found = {name: counted[name] for name in predicted}
         return KernelRun(node.node, kernel, feed, outputs, found, predicted, shapes=shapes)
 
-    def _compare(
-        self, node: NodeKernel, kernel: GeneratedKernel, feed: str, inputs: Mapping[str, Array], result: TwinResult
-    ) -> Iterator[OutputError]:
+    def _expected(self, node: NodeKernel, kernel: GeneratedKernel, inputs: Mapping[str, Array]) -> Mapping[str, Value]:
         if kernel.op_type not in self._sessions:
             model = signature_model(kernel.signature, node.attributes, self._opset)
             if self._opset >= _ISNAN_SINCE:
                 keep_nan(model)
             self._sessions[kernel.op_type] = (Session(model, Path()), read_interface(model))
         session, interface = self._sessions[kernel.op_type]
-        expected = session.run(inputs, interface)
-        for name, got in result.outputs.items():
-            dtype = kernel.signature.dtypes[name]
-            limit = Tolerance(FLOAT_LIMIT if dtype == FLOAT else HALF_LIMIT)
-            values = bfloat16_values(got) if dtype == BFLOAT16 else got
-            yield compare_arrays(name, feed, expected[name], values, limit)
+        return session.run(inputs, interface)
+
+
+def _overflows(expected: Mapping[str, Value]) -> bool:
+    """Whether numbers of the model itself become infinite halves, so that those of a kernel may."""
+    arrays = (np.asarray(value) for value in expected.values())
+    return any(array.dtype == np.float16 and bool(np.isinf(array).any()) for array in arrays)
+
+
+def _compared(
+    kernel: GeneratedKernel, feed: str, expected: Mapping[str, Value], result: TwinResult
+) -> Iterator[OutputError]:
+    for name, got in result.outputs.items():
+        dtype = kernel.signature.dtypes[name]
+        limit = Tolerance(FLOAT_LIMIT if dtype == FLOAT else HALF_LIMIT)
+        values = bfloat16_values(got) if dtype == BFLOAT16 else got
+        yield compare_arrays(name, feed, expected[name], values, limit)
 
 
 def _complaints(run: KernelRun) -> Iterator[Diagnostic]:

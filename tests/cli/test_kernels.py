@@ -265,3 +265,25 @@ def test_a_nan_anywhere_in_a_row_is_no_fault_of_a_kernel(
     done = atcfuse("verify", *pair, "--kernels", "--inputs", tmp_path / "x.npz")
     assert done.code == 0, done.err
     assert "in the twin: they agree with onnxruntime" in done.out
+
+
+@needs_compiler
+def test_halves_of_a_model_that_overflow_may_do_so_in_kernels(
+    atcfuse: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A half that overflows unforeseen breaks a rule of the twin; one that the model makes infinite as well does not."""
+    monkeypatch.delenv("GF_AUTOFUSION_DISABLE")
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    halves (float16[4,96] x) => (float16[4,96] y) {
+      m = Mul (x, x) \n a = Add (x, m) \n r = Sqrt (a) \n y = Add (r, a)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "halves.onnx")
+    x = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float16)
+    x[0, 0], x[1, 5], x[2, 95], x[3, 3] = np.nan, np.inf, -np.inf, 65504
+    np.savez(tmp_path / "x.npz", x=x)
+    done = atcfuse("optimize", tmp_path / "halves.onnx", "--force", "elementwise", "--min-saving", "0", "--no-kernels")
+    assert (done.code, "FusedElementwise" in done.out) == (0, True)
+    pair = (tmp_path / "halves.onnx", tmp_path / "halves.fused.onnx")
+    done = atcfuse("verify", *pair, "--kernels", "--inputs", tmp_path / "x.npz")
+    assert done.code == 0, done.err
+    assert "in the twin: they agree with onnxruntime" in done.out

@@ -548,3 +548,38 @@ def test_every_expression_has_its_own_operator_and_plugin_in_the_project() -> No
 def test_the_report_names_a_plugin_for_every_operator() -> None:
     result = optimized(parsed(TWO), tools(kernels=True, forced=frozenset({"elementwise"})))
     assert [p["op_type"] for p in result.report["plugins"]] == sorted(set(fused_ops(result.model)))
+
+
+def test_guards_against_nan_and_infinity_are_steps() -> None:
+    model = parsed("""guards (float[batch,64] x) => (float[batch,64] y, bool[batch,64] n) <float zero = {0}, float top = {9}> {
+      e = Exp(x)
+      n = IsNaN(e)
+      i = IsInf<detect_negative = 0>(e)
+      c = Where(i, top, e)
+      y = Where(n, zero, c)
+    }""")
+    result = optimized(model, alone())
+    (node,) = result.model.graph.node
+    assert "IsInf(t1, 0x0.0p+0, 0x1.0000000000000p+0)" in node.attribute[0].s.decode()
+    x = np.array([np.nan, np.inf, -np.inf, 89.0, -1.0, 1.0, 0.0, -0.0] * 8, np.float32)[None]
+    assert_same(model, result.model, {"x": x})
+
+
+@pytest.mark.parametrize(("dtype", "why"), [("int64", "no type of the vector unit"), ("int32", "promises no overflow")])
+def test_arithmetic_on_integers_is_kept_with_a_reason(dtype: str, why: str) -> None:
+    """One reads a step, others stand beside each other; one that stands alone is no missed fusion."""
+    model = parsed(f"""positions ({dtype}[batch,64] x, {dtype}[batch,64] z, float[batch,64] f)
+    => (float[batch,64] y, {dtype}[batch,64] p, {dtype}[batch,64] r) <{dtype} one = {{1}}, int64 axis = {{1}}> {{
+      a = Sub(one, x)
+      b = Cast<to = 1>(a)
+      y = Add(b, f)
+      m = Mul(x, z)
+      p = Add(m, one)
+      c = CumSum(z, axis)
+      r = Neg(c)
+    }}""")
+    result = optimized(model, alone())
+    kept = {k["anchor"]: k for k in result.report["kept"] if k["code"] == "ATF340"}
+    assert set(kept) == {"Sub_0", "Mul_3", "Add_4"}
+    assert all(why in k["reason"] and dtype in k["reason"] for k in kept.values())
+    assert len(fused_ops(result.model)) == 1

@@ -1,0 +1,119 @@
+"""An Expand before element-wise operators that broadcast what they read by themselves.
+
+Exporters spread a mask over all queries before they turn it into numbers, or a norm over the row that it divides.
+Where an operator's result is as large without it, everything up to there is computed on what was spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+from atcfuse.dims import Dim, broadcast
+from atcfuse.elementwise import OPERATORS
+from atcfuse.graph.edit import Names, NewNode, Replacement
+from atcfuse.graph.index import Node, Scope
+
+Shape = tuple[Dim, ...]
+_ELEMENTWISE = frozenset(op for op, of in OPERATORS.items() if not of.rows) - {"PRelu"} | {"Mod", "IsNaN", "IsInf"}
+"""Operators whose operands are broadcast to each other."""
+_FAR = 32
+"""At most so many nodes are computed on what was spread."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """An Expand that goes: nodes behind it that become `small`, in order, and those that `broadcast` by themselves."""
+
+    scope: Scope
+    node: Node
+    small: tuple[Node, ...]
+    broadcast: tuple[Node, ...]
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The nodes that the move replaces."""
+        return frozenset(n.index for n in (self.node, *self.small, *self.broadcast))
+
+    @property
+    def name(self) -> str:
+        """What the move is remembered by."""
+        return self.node.name
+
+
+@dataclass
+class _Walk:
+    """The values that are computed on what was spread, with their new shapes."""
+
+    scope: Scope
+    shapes: dict[str, Shape] = field(default_factory=dict)
+
+    def readers(self) -> Iterator[Node]:
+        """Who reads such a value and is none itself, the first in the order of the graph first."""
+        found = {n.index: n for value in self.shapes for n in self.scope.consumers.get(value, ())}
+        for index in sorted(found, key=self.scope.positions.__getitem__):
+            if found[index].outputs[0] not in self.shapes:
+                yield found[index]
+
+    def shape(self, node: Node) -> Shape | None:
+        """The shape of a node's result where it reads the new values."""
+        shapes = [self.shapes.get(i, self.scope.fact(i).shape) for i in node.inputs if i]
+        known = [s for s in shapes if s is not None]
+        if node.op not in _ELEMENTWISE or len(node.outputs) != 1 or len(known) != len(shapes):
+            return None
+        rank = max(map(len, known))
+        padded = [(1,) * (rank - len(s)) + tuple(s) for s in known]
+        return tuple(reduce(broadcast, dims) for dims in zip(*padded, strict=True))
+
+    def is_seen(self, value: str) -> bool:
+        """Whether the value must have its whole shape."""
+        return self.scope.is_output(value) or value in self.scope.captured
+
+
+def find(scope: Scope, node: Node) -> Spread | None:
+    """The Expand that a node is, if all that is computed of it is spread by other operands as well."""
+    if node.op != "Expand" or len(node.inputs) != 2 or not scope.readers(node.outputs[0]):
+        return None
+    shape, made = scope.fact(node.inputs[0]).shape, scope.fact(node.outputs[0])
+    if shape is None or made.shape is None or made.elements is not None or made.splat is not None:
+        return None
+    walk = _Walk(scope, {node.outputs[0]: shape})
+    small: list[Node] = []
+    ends: dict[int, Node] = {}
+    while len(small) <= _FAR:
+        waiting = [n for n in walk.readers() if n.index not in ends]
+        if not waiting:
+            found = Spread(scope, node, tuple(small), tuple(ends.values()))
+            return found if not any(map(walk.is_seen, walk.shapes)) and _pays(scope, found) else None
+        reader = waiting[0]
+        shape = walk.shape(reader)
+        if shape is None:
+            return None
+        if shape == scope.fact(reader.outputs[0]).shape:
+            ends[reader.index] = reader
+        else:
+            small.append(reader)
+            walk.shapes[reader.outputs[0]] = shape
+    return None
+
+
+def _pays(scope: Scope, move: Spread) -> bool:
+    """Whether the Expand is no view to begin with, and something reads what is spread."""
+    return bool(move.broadcast) and move.node.outputs[0] not in scope.alias
+
+
+def carry_out(move: Spread, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
+    """Nothing that would have to be taken up, and what takes the place of the nodes."""
+    new: dict[str, str] = {move.node.outputs[0]: move.node.inputs[0]}
+    for node in move.small:
+        new[node.outputs[0]] = names.fresh(f"{node.outputs[0]}/small")
+    made = [_on(node, new, new[node.outputs[0]]) for node in move.small]
+    made += [_on(node, new, node.outputs[0]) for node in move.broadcast]
+    return (), "", Replacement(move.scope, move.members, tuple(made))
+
+
+def _on(node: Node, new: Mapping[str, str], output: str) -> NewNode:
+    """A node on other operands."""
+    inputs = tuple(new.get(value, value) for value in node.inputs)
+    return NewNode(node.op, node.proto.name, inputs, (output,), tuple(node.attributes.items()), like=node.index)
