@@ -85,7 +85,7 @@ def find(scope: Scope, node: Node) -> Spread | None:
     if node.op != "Expand" or len(node.inputs) != 2 or not scope.readers(node.outputs[0]):
         return None
     shape, made = scope.fact(node.inputs[0]).shape, scope.fact(node.outputs[0])
-    if shape is None or made.shape is None or made.elements is not None or made.splat is not None:
+    if shape is None or made.shape is None or made.is_constant or made.splat is not None:
         return None
     walk = _Walk(scope)
     walk.note(node.outputs[0], shape)
