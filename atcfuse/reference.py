@@ -305,7 +305,7 @@ def _group_norm_silu(of: Signature, inputs: Arrays, queries: int, keys: int, bat
     each = (1, x.shape[1], *(1,) * (x.ndim - 2))
     y = unit.reshape(x.shape) * inputs.get("gamma", np.ones(x.shape[1])).reshape(each)
     y = y + inputs.get("beta", np.zeros(x.shape[1])).reshape(each)
-    return {"y": y / (1 + np.exp(-y)) if of.integer("silu") else y}
+    return {"y": activated(of.text("activation"), y)}
 
 
 def _elementwise(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:

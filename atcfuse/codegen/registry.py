@@ -62,7 +62,9 @@ GENERATORS: Mapping[str, Generator] = {
     "ffn": _FFN,
     "layer_norm_ffn": _FFN,
     "attention": Generator(attention.figures, attention.ELEMENTS, attention.values, attention.refusal),
-    "group_norm_silu": Generator(group_norm_silu.figures, group_norm_silu.ELEMENTS, refusal=group_norm_silu.refusal),
+    "group_norm_silu": Generator(
+        group_norm_silu.figures, group_norm_silu.ELEMENTS, group_norm_silu.values, group_norm_silu.refusal
+    ),
     "layer_norm_qkv": Generator(
         layer_norm_qkv.figures,
         layer_norm_qkv.ELEMENTS,

@@ -16,6 +16,7 @@ from atcfuse.moves import (
     einsum,
     expand,
     grid,
+    lift,
     native,
     prefix,
     regroup,
@@ -64,6 +65,7 @@ class Kind:
 
 KINDS = (
     Kind(unread.find, unread.carry_out),
+    Kind(lift.find, lift.carry_out),
     Kind(grid.find, grid.carry_out),
     Kind(expand.find, expand.carry_out),
     Kind(transposes.find, transposes.carry_out),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from heapq import heappop, heappush
 
 from atcfuse.dims import Dim, broadcast
 from atcfuse.elementwise import OPERATORS
@@ -44,17 +45,25 @@ class Spread:
 
 @dataclass
 class _Walk:
-    """The values that are computed on what was spread, with their new shapes."""
+    """The values that are computed on what was spread, with their new shapes, and who reads them, as positions."""
 
     scope: Scope
     shapes: dict[str, Shape] = field(default_factory=dict)
+    waiting: list[int] = field(default_factory=list)
+    met: set[int] = field(default_factory=set)
+
+    def note(self, value: str, shape: Shape) -> None:
+        """Notes a value, whose readers wait."""
+        self.shapes[value] = shape
+        for reader in self.scope.consumers.get(value, ()):
+            if reader.index not in self.met:
+                self.met.add(reader.index)
+                heappush(self.waiting, self.scope.positions[reader.index])
 
     def readers(self) -> Iterator[Node]:
-        """Who reads such a value and is none itself, the first in the order of the graph first."""
-        found = {n.index: n for value in self.shapes for n in self.scope.consumers.get(value, ())}
-        for index in sorted(found, key=self.scope.positions.__getitem__):
-            if found[index].outputs[0] not in self.shapes:
-                yield found[index]
+        """Who waits, in topological order: what a reader reads of the new values is known by then."""
+        while self.waiting:
+            yield self.scope.nodes[self.scope.order[heappop(self.waiting)]]
 
     def shape(self, node: Node) -> Shape | None:
         """The shape of a node's result where it reads the new values."""
@@ -76,26 +85,23 @@ def find(scope: Scope, node: Node) -> Spread | None:
     if node.op != "Expand" or len(node.inputs) != 2 or not scope.readers(node.outputs[0]):
         return None
     shape, made = scope.fact(node.inputs[0]).shape, scope.fact(node.outputs[0])
-    if shape is None or made.shape is None or made.elements is not None or made.splat is not None:
+    if shape is None or made.shape is None or made.is_constant or made.splat is not None:
         return None
-    walk = _Walk(scope, {node.outputs[0]: shape})
+    walk = _Walk(scope)
+    walk.note(node.outputs[0], shape)
     small: list[Node] = []
-    ends: dict[int, Node] = {}
-    while len(small) <= _FAR:
-        waiting = [n for n in walk.readers() if n.index not in ends]
-        if not waiting:
-            found = Spread(scope, node, tuple(small), tuple(ends.values()))
-            return found if not any(map(walk.is_seen, walk.shapes)) and _pays(scope, found) else None
-        reader = waiting[0]
+    broadcast_by: list[Node] = []
+    for reader in walk.readers():
         shape = walk.shape(reader)
-        if shape is None:
+        if shape is None or len(small) > _FAR:
             return None
         if shape == scope.fact(reader.outputs[0]).shape:
-            ends[reader.index] = reader
+            broadcast_by.append(reader)
         else:
             small.append(reader)
-            walk.shapes[reader.outputs[0]] = shape
-    return None
+            walk.note(reader.outputs[0], shape)
+    found = Spread(scope, node, tuple(small), tuple(broadcast_by))
+    return found if not any(map(walk.is_seen, walk.shapes)) and _pays(scope, found) else None
 
 
 def _pays(scope: Scope, move: Spread) -> bool:

@@ -95,11 +95,15 @@ def _counting(known: Known | None) -> Slopes | None:
 
 def carry_out(move: Grid, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
     """Nothing that would have to be taken up, and what takes the place of the node."""
+    return (), "", Replacement(move.scope, move.members, (view_of(move, move.node.inputs[0], move.node.outputs[0]),))
+
+
+def view_of(move: Grid, value: str, result: str) -> NewNode:
+    """The view that a GatherND is, of a value."""
     node, axes = move.node, move.added
     if not axes:
-        made = NewNode("Identity", node.proto.name, node.inputs[:1], node.outputs, like=node.index)
-    elif "axes" in getattr(signature("Unsqueeze", move.scope.model.opset), "inputs", ()):
-        made = NewNode("Unsqueeze", node.proto.name, (node.inputs[0], axes), node.outputs, like=node.index)
-    else:
-        made = NewNode("Unsqueeze", node.proto.name, node.inputs[:1], node.outputs, (("axes", axes),), like=node.index)
-    return (), "", Replacement(move.scope, move.members, (made,))
+        return NewNode("Identity", node.proto.name, (value,), (result,), like=node.index)
+    known = signature("Unsqueeze", move.scope.model.opset)
+    if known is not None and "axes" in known.inputs:
+        return NewNode("Unsqueeze", node.proto.name, (value, axes), (result,), like=node.index)
+    return NewNode("Unsqueeze", node.proto.name, (value,), (result,), (("axes", axes),), like=node.index)

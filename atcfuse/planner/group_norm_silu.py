@@ -1,4 +1,4 @@
-"""The tiles and work of a GroupNorm, with or without SiLU, on a chip."""
+"""The tiles and work of a GroupNorm, with an activation or without, on a chip."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.match.values import Refusal
 from atcfuse.planner.work import KernelWork, no_kernels, platform
 from atcfuse.tiling import ceil_div, group_norm_silu
+from atcfuse.tiling.activations import activation
 
-_PASSES = VECTOR_PASSES["GroupNormalization"] + VECTOR_PASSES["Sigmoid"] + 1
+_PASSES = VECTOR_PASSES["GroupNormalization"]
 
 
 @lru_cache(maxsize=1024)
@@ -32,7 +33,7 @@ def plan_group_norm_silu(problem: group_norm_silu.Problem, device: Device, occup
         writes={"outputs": predicted.tensor_bytes_written},
         sizes={"inputs": predicted.compulsory_bytes - predicted.tensor_bytes_written},
         resident={"inputs": affine if tiling.whole else problem.row * problem.element_bytes * tiling.blocks + affine},
-        vector_elements=_PASSES * problem.rows * problem.row,
+        vector_elements=(_PASSES + activation(problem.activation).passes) * problem.rows * problem.row,
         dtype="float16" if problem.element_bytes == 2 else "float32",
         form="whole groups" if tiling.whole else "two reads",
         tasks=max(1, problem.rows),

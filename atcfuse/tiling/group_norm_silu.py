@@ -13,6 +13,7 @@ from typing import Any
 
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform, VectorPrediction, ceil_div, round_up
+from atcfuse.tiling.activations import activation
 
 _BYTES = {ELEMENT_TYPES[name]: size for name, size in (("float32", 4), ("float16", 2), ("bfloat16", 2))}
 _LANE = 64
@@ -28,7 +29,7 @@ class Problem:
     """One node: `rows` groups of all batches, each `per_group` channels of `spatial` elements.
 
     `gamma_bytes` and `beta_bytes` are those of an element, 0 where there is none. `copies_blocks` holds for chips that
-    move whole 32-byte blocks only.
+    move whole 32-byte blocks only. `activation` follows, or "none".
     """
 
     rows: int
@@ -39,6 +40,7 @@ class Problem:
     gamma_bytes: int = 2
     beta_bytes: int = 2
     copies_blocks: bool = False
+    activation: str = "silu"
 
     @property
     def row(self) -> int:
@@ -72,7 +74,13 @@ def problem_of(
         gamma_bytes=_BYTES[dtypes["gamma"]] if "gamma" in dtypes else 0,
         beta_bytes=_BYTES[dtypes["beta"]] if "beta" in dtypes else 0,
         copies_blocks=family != "910B",
+        activation=str(attributes["activation"]),
     )
+
+
+def temporary_bytes(kind: str) -> int:
+    """On chip, for an activation of the result; SiLU is spelled out in what is there."""
+    return 0 if kind == "silu" else activation(kind).temporary
 
 
 def refusal(problem: Problem, chip: Platform) -> str | None:
@@ -117,7 +125,7 @@ def _of_element(problem: Problem) -> int:
 
 def _once(problem: Problem) -> int:
     vectors = bool(problem.gamma_bytes) + bool(problem.beta_bytes)
-    return vectors * 4 * round_up(problem.channels, _UNIT) + _SMALL_BYTES
+    return vectors * 4 * round_up(problem.channels, _UNIT) + _SMALL_BYTES + temporary_bytes(problem.activation)
 
 
 def _whole(problem: Problem, chip: Platform) -> int | None:

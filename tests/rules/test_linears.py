@@ -143,7 +143,7 @@ CASES = {
         """(float[2,3,8] x, float[8,6] w, float[1,1,6] b, float[2,3,6] r) => (float[2,3,6] y) { l = MatMul(x, w)
         m=Add(l,b)
         y = Add(r, m) }""",
-        0,
+        1,
     ),
     "a weight with a dynamic extent": (
         """(float[2,3,8] x, float[K,6] w, float[2,3,6] r) => (float[2,3,6] y) { l = MatMul(x, w)

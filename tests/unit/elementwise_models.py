@@ -12,6 +12,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 FLOAT, BOOL, FLOAT16 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.FLOAT16
 NUMPY = {FLOAT: np.float32, BOOL: np.bool_, FLOAT16: np.float16}
 ROWS, COLUMNS = 3, 8
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -0.375, 3.5, -10000.0)
 UNARY = (
     "Neg",
@@ -125,7 +126,9 @@ class Program:
             operands = [self.operand() for _ in range(self.source.randrange(2, 5))]
             self.numbers.append(self.emit(self.source.choice(["Min", "Max"]), self.number(), *operands))
         elif kind == "clip":
-            self.numbers.append(self.emit("Clip", self.number(), self.source.choice(["", "low"]), "high"))
+            # Without a bound ONNX's interpreter leaves infinities, where ONNX means the least number of the type.
+            lower = ["", "low"] if self.dtype == FLOAT else ["low", "low"]
+            self.numbers.append(self.emit("Clip", self.number(), self.source.choice(lower), "high"))
         else:
             self.numbers.append(self.emit("Pow", self.emit("Tanh", self.number()), "four"))
 
@@ -165,6 +168,30 @@ class Program:
         self.numbers.append(self.emit("Cast", "ids", to=self.dtype))
         self.masks.append(self.emit(self.source.choice(COMPARISONS), "ids", "one"))
 
+    def more(self, source: random.Random) -> None:
+        """Guards against NaN and infinity, what is spread before it is read, and other reductions."""
+        kind = source.choice(["guard", "infinity", "spread", "rows", "softmax"])
+        if kind == "infinity" and self.dtype == FLOAT:  # of halves since opset 20
+            signs = {"detect_negative": source.randrange(2), "detect_positive": 1}
+            self.masks.append(self.emit("IsInf", self.emit("Exp", source.choice(self.numbers)), **signs))
+        elif kind == "spread":
+            number = source.choice(self.numbers)
+            value = self.emit("Expand", source.choice(self.others[:7]), self.emit("Shape", number))
+            for _ in range(source.randrange(3)):
+                value = self.emit(source.choice(["Neg", "Tanh", "Abs"]), value)
+            self.numbers.append(self.emit(source.choice(["Add", "Div", "Max"]), number, value))
+        elif kind == "rows":
+            number = source.choice(self.numbers)
+            op = source.choice(["ReduceSumSquare", "ReduceL1", "ReduceL2"])
+            self.numbers.append(self.emit("Div", number, self.emit(op, number, axes=[-1], keepdims=1)))
+        elif kind == "softmax":
+            self.numbers.append(self.emit("LogSoftmax", source.choice(self.numbers), axis=-1))
+        else:
+            number = source.choice(self.numbers)
+            mask = self.emit("IsNaN", number)
+            self.masks.append(mask)
+            self.numbers.append(self.emit("Where", mask, self.constant(), number))
+
     def barrier(self) -> None:
         """What no element-wise kernel takes in."""
         kind = self.source.choice(["product", "sum", "view", "twin", "shape", "integers"])
@@ -190,7 +217,10 @@ class Program:
 
 
 def random_model(seed: int, dtype: int = FLOAT, steps: int = 24) -> tuple[ModelProto, dict[str, np.ndarray]]:
-    """A model and inputs for it; the first axis is dynamic."""
+    """A model and inputs for it; the first axis is dynamic.
+
+    Even seeds have guards and what is spread as well, and half of these NaN, infinities and zeros among the inputs.
+    """
     source = random.Random(seed)
     program = Program(source, dtype)
     shapes = {"x": ("batch", ROWS, COLUMNS), "z": ("batch", ROWS, COLUMNS), "row": (COLUMNS,), "rows": (ROWS, COLUMNS)}
@@ -208,8 +238,11 @@ def random_model(seed: int, dtype: int = FLOAT, steps: int = 24) -> tuple[ModelP
     }
     program.numbers, program.masks = ["x", "z"], ["mask"]
     program.others = ["row", "column", "scalar", "rows", "batches", "shared", "each"]
+    others = random.Random(f"{seed} more") if seed % 2 == 0 else None
     for _ in range(steps):
         program.step()
+        if others is not None and others.random() < 0.2:
+            program.more(others)
     if source.random() < 0.5:
         program.masks.append("few")
         program.numbers.append(program.emit("Where", "few", program.number(), program.number()))
@@ -241,6 +274,9 @@ def _inputs(shapes: dict[str, tuple[Any, ...]], dtype: int, seed: int) -> dict[s
         sizes = [2 if s == "batch" else s for s in shape]
         drawn = np.asarray(random_numbers.normal(size=sizes))
         found[name] = drawn > 0 if name in ("mask", "few") else drawn.astype(NUMPY[dtype])
+    if seed % 4 == 0:
+        for name in ("x", "z", "row"):
+            found[name].flat[: len(SPECIAL)] = SPECIAL
     found["low"] = np.asarray(found["high"] - abs(found["low"]))
     found["ids"] = random_numbers.integers(0, 3, (2, ROWS, COLUMNS))
     return found

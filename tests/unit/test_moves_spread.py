@@ -166,3 +166,52 @@ def test_what_spreads_or_gathers_something_stays(text: str, op: str) -> None:
     infer(model)
     assert not [b for b in moves.find(model, NO_NODES) if op in {b.move.scope.nodes[i].op for i in b.move.members}]
     assert count(atcfuse.optimize(proto, dialect="portable", min_saving_us=0.0).model, op) == count(proto, op)
+
+
+CAST = (
+    GRID.replace("bool[B,S] m", "int64[B,S] m")
+    .replace("GatherND(m, at)", "GatherND(mask, at)")
+    .replace("picked =", "mask = Cast<to = 9>(m) picked =")
+)
+LIFTS = {
+    "gathered": CAST,
+    "given more axes": """(int64[B,S] m, float[B,1,4,S] x, bool[4,S] c) => (float[B,1,4,S] y)
+    <int64[1] one = {1}, float low = {-5}> {
+        b = Cast<to = 9>(m) u = Unsqueeze(b, one) w = Unsqueeze(u, one) a = And(w, c) y = Where(a, low, x) }""",
+    "of few elements": """(int64[2,3] m, float[2,4,3] x, bool[4,3] c) => (float[2,4,3] y)
+    <int64[3] to = {2,1,3}, float low = {-5}> {
+        b = Cast<to = 9>(m) w = Reshape(b, to) a = And(w, c) y = Where(a, low, x) }""",
+}
+
+
+@pytest.mark.parametrize("text", LIFTS.values(), ids=LIFTS)
+def test_a_mask_is_cast_where_it_is_combined(text: str) -> None:
+    proto = parsed(text)
+    original, model = deepcopy(proto), Model(proto)
+    infer(model)
+    begun = moves.find(model, NO_NODES)
+    assert "Lifted" in [type(b.move).__name__ for b in begun]
+    moves.carry_out(model, begun)
+    onnx.checker.check_model(proto, full_check=True)
+    result = atcfuse.optimize(original, dialect="portable", min_saving_us=0.0, forced=frozenset({"elementwise"}))
+    assert count(result.model, "Cast") == 0
+    for size in range(4):
+        for expected, moved, fused in zip(run(original, size), run(proto, size), run(result.model, size), strict=True):
+            np.testing.assert_array_equal(moved, expected)
+            np.testing.assert_array_equal(fused, expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("=> (float[B,1,4,S] y)", "=> (float[B,1,4,S] y, bool[B,S] b)"),
+        ("a = And", "z = Shape(w) v = Cast<to = 1>(z) a = And"),
+        ("a = And(w, c)", "d = Cast<to = 1>(u) e = Cast<to = 9>(d) f = Unsqueeze(e, one) a = And(f, c)"),
+    ],
+    ids=["an output", "its shape is read", "numbers are read"],
+)
+def test_a_mask_that_others_read_stays(change: tuple[str, str]) -> None:
+    model = Model(parsed(LIFTS["given more axes"].replace(*change)))
+    infer(model)
+    lifted = [b.move for b in moves.find(model, NO_NODES) if type(b.move).__name__ == "Lifted"]
+    assert all("m" not in n.inputs for move in lifted for n in move.scope.nodes if n.index in move.members)
