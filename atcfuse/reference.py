@@ -157,8 +157,15 @@ def _normalized(of: Signature, inputs: Arrays) -> Array:
 
 def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
     rows = _normalized(of, inputs)
-    results = {"normalized": rows} if of.has("normalized") else {}
-    transposed = of.attributes["transposed"]
+    return {**_projections(of, inputs, rows), **({"normalized": rows} if of.has("normalized") else {})}
+
+
+def _qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    return _projections(of, inputs, inputs["x"])
+
+
+def _projections(of: Signature, inputs: Arrays, rows: Array) -> dict[str, Array]:
+    results, transposed = {}, of.attributes["transposed"]
     assert isinstance(transposed, tuple)
     for index, flag in enumerate(transposed, 1):
         weight = inputs[f"w{index}"]
@@ -318,6 +325,7 @@ ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Arr
     "layer_norm_ffn": _layer_norm_ffn,
     "group_norm_silu": _group_norm_silu,
     "layer_norm_qkv": _layer_norm_qkv,
+    "qkv": _qkv,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _row_norm),
     "rotary_embedding": _rotary_embedding,
     "scale_mask_softmax": _scale_mask_softmax,
