@@ -70,9 +70,7 @@ GENERATORS: Mapping[str, Generator] = {
         layer_norm_qkv.refusal,
         layer_norm_qkv.output_names,
     ),
-    "qkv": Generator(
-        layer_norm_qkv.figures, layer_norm_qkv.ELEMENTS, layer_norm_qkv.values, layer_norm_qkv.refusal
-    ),
+    "qkv": Generator(layer_norm_qkv.figures, layer_norm_qkv.ELEMENTS, layer_norm_qkv.values, layer_norm_qkv.refusal),
     "layer_norm_linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),
     "linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),
     **dict.fromkeys(

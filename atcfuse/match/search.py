@@ -284,8 +284,9 @@ def _sibling(rule: Rule, step: Step) -> bool:
     anchor = rule.step(rule.anchor)
     others = [rule.step(o.step) for o in rule.outputs if not o.if_used and o.step != rule.anchor]
     calls = [s.term for s in (anchor, step, *others) if s is not None]
-    heads = {(c.head, getattr(c.args[0], "name", "")) for c in calls if isinstance(c, Call) and c.args}
-    return bool(others) and len(heads) == 1 and not any(isinstance(c, Call) and c.is_operator for c in calls)
+    if not others or not all(isinstance(c, Call) and c.args and not c.is_operator for c in calls):
+        return False
+    return len({(c.head, getattr(c.args[0], "name", "")) for c in calls if isinstance(c, Call)}) == 1
 
 
 def _alike(rule: Rule, step: Step, left: list[Output]) -> int:

@@ -14,7 +14,7 @@ _NORM_PASSES = VECTOR_PASSES["LayerNormalization"]
 
 
 def plan_norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
-    """The tiles and work of projections on a chip, of a norm or not. ATF336: no kernel for it; ATF338: sizes refused."""
+    """The tiles and work of projections on a chip, of a norm or not. ATF336: no kernel; ATF338: sizes refused."""
     return _norm(problem, device, device.occupancy if occupancy is None else occupancy)
 
 
@@ -36,7 +36,7 @@ def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> 
     tasks = max(1, tiling.tasks)  # no rows, no task: the launch remains
     rounds = ceil_div(tasks, tiling.blocks)
     weights = problem.hidden * columns * problem.element_bytes
-    # Projections alone save nothing but launches, so generated products must not lose by more than these at their worst.
+    # Projections alone save nothing but launches, so generated products must not lose more than these at their worst.
     # With a norm they may, although every block of rows reads the weights again: so do the toolkit's own products, by
     # which the baseline is counted. Asking for a saving at the low end too would keep long sequences unfused, and a
     # packed projection of 197 rows already.

@@ -168,7 +168,8 @@ def problem_of(
         element_bytes=_BYTES[dtypes["x"]],
         gamma_bytes=_BYTES[dtypes["gamma"]] if "gamma" in dtypes else 0,
         beta_bytes=_BYTES[dtypes["beta"]] if "beta" in dtypes else 0,
-        widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"] and ("norm" in attributes or any(p.bias for p in projections)),
+        widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"]
+        and ("norm" in attributes or any(p.bias for p in projections)),
         normalized="normalized" in dtypes,
         norm="norm" in attributes,
     )
