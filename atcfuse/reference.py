@@ -250,11 +250,16 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
             x = np.stack([x[..., at : at + width] for at in first], axis=1)
         elif of.text(f"{name}_layout") != "as_is":
             x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
-        if of.has(f"{name}_gamma"):
-            mean = np.square(x).mean(-1, keepdims=True)
-            x = x / np.sqrt(mean + of.number("epsilon")) * inputs[f"{name}_gamma"]
-        found[f"{name}_rotated"] = _rotated(of, x, inputs["cos"], inputs["sin"])
+        last = of.integer("norm_last")
+        if of.has(f"{name}_gamma") and not last:
+            x = _rms_scaled(of, x, inputs[f"{name}_gamma"])
+        x = _rotated(of, x, inputs["cos"], inputs["sin"])
+        found[f"{name}_rotated"] = _rms_scaled(of, x, inputs[f"{name}_gamma"]) if last else x
     return found
+
+
+def _rms_scaled(of: Signature, x: Array, gamma: Array) -> Array:
+    return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + of.number("epsilon")) * gamma
 
 
 def _rotated(of: Signature, x: Array, cos: Array, sin: Array) -> Array:
