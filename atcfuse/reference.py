@@ -259,7 +259,8 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
 
 
 def _rms_scaled(of: Signature, x: Array, gamma: Array) -> Array:
-    return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + of.number("epsilon")) * gamma
+    scaled: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + of.number("epsilon")) * gamma
+    return scaled
 
 
 def _rotated(of: Signature, x: Array, cos: Array, sin: Array) -> Array:

@@ -1,8 +1,8 @@
 """Rows that are regrouped between a norm and projections, regrouped before the norm instead.
 
 A norm over the last axis treats every row alike, so it commutes with whatever only moves rows about: windows of Swin,
-their shift by Slice and Concat, axes of a grid, the token that a classifier picks. Moved in front, norm and projections stand side by side and are one
-kernel. As with the other moves, one after which the norm is still there is undone.
+their shift by Slice and Concat, axes of a grid, the token that a classifier picks. Moved in front, norm and projections
+stand side by side and are one kernel. As with the other moves, one after which the norm is still there is undone.
 """
 
 from __future__ import annotations
