@@ -157,8 +157,15 @@ def _normalized(of: Signature, inputs: Arrays) -> Array:
 
 def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
     rows = _normalized(of, inputs)
-    results = {"normalized": rows} if of.has("normalized") else {}
-    transposed = of.attributes["transposed"]
+    return {**_projections(of, inputs, rows), **({"normalized": rows} if of.has("normalized") else {})}
+
+
+def _qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    return _projections(of, inputs, inputs["x"])
+
+
+def _projections(of: Signature, inputs: Arrays, rows: Array) -> dict[str, Array]:
+    results, transposed = {}, of.attributes["transposed"]
     assert isinstance(transposed, tuple)
     for index, flag in enumerate(transposed, 1):
         weight = inputs[f"w{index}"]
@@ -245,11 +252,17 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
             x = np.stack([x[..., at : at + width] for at in first], axis=1)
         elif of.text(f"{name}_layout") != "as_is":
             x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
-        if of.has(f"{name}_gamma"):
-            mean = np.square(x).mean(-1, keepdims=True)
-            x = x / np.sqrt(mean + of.number("epsilon")) * inputs[f"{name}_gamma"]
-        found[f"{name}_rotated"] = _rotated(of, x, inputs["cos"], inputs["sin"])
+        last = of.integer("norm_last")
+        if of.has(f"{name}_gamma") and not last:
+            x = _rms_scaled(of, x, inputs[f"{name}_gamma"])
+        x = _rotated(of, x, inputs["cos"], inputs["sin"])
+        found[f"{name}_rotated"] = _rms_scaled(of, x, inputs[f"{name}_gamma"]) if last else x
     return found
+
+
+def _rms_scaled(of: Signature, x: Array, gamma: Array) -> Array:
+    scaled: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + of.number("epsilon")) * gamma
+    return scaled
 
 
 def _rotated(of: Signature, x: Array, cos: Array, sin: Array) -> Array:
@@ -320,6 +333,7 @@ ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Arr
     "layer_norm_ffn": _layer_norm_ffn,
     "group_norm_silu": _group_norm_silu,
     "layer_norm_qkv": _layer_norm_qkv,
+    "qkv": _qkv,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "modulated_layer_norm", "rms_norm"), _row_norm),
     "rotary_embedding": _rotary_embedding,
     "scale_mask_softmax": _scale_mask_softmax,

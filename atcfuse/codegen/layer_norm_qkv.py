@@ -1,11 +1,13 @@
-"""What the layer_norm_qkv kernel cannot be generated for, and what it will move."""
+"""What the layer_norm_qkv and qkv kernels cannot be generated for, what their templates need, what they will move."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
+from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform
 from atcfuse.tiling import layer_norm_qkv as tiling
 from atcfuse.tiling.layer_norm_qkv import MAX_PROJECTIONS
@@ -14,18 +16,27 @@ ELEMENTS = {"910B": ("float16", "bfloat16", "float32")}
 
 
 def refusal(signature: Signature) -> str | None:
-    """Why no layer_norm_qkv kernel can be generated for this signature, or None."""
+    """Why no such kernel can be generated for this signature, or None."""
     if signature.family != "910B":
         return "it hands rows from vector cores to cube cores of 910B; other chips need another form"
-    if signature.text("norm") not in ("layer_norm", "rms_norm"):
+    has_norm = "norm" in signature.attributes
+    if has_norm and signature.text("norm") not in ("layer_norm", "rms_norm"):
         return f"the norm is {signature.text('norm')!r}; layer_norm and rms_norm are possible"
-    count = signature.integer("num_projections")
-    if not 1 <= count <= MAX_PROJECTIONS:
-        return f"it makes 1 to {MAX_PROJECTIONS} projections, not {count}"
+    count, least = signature.integer("num_projections"), 1 if has_norm else 2
+    if not least <= count <= MAX_PROJECTIONS:
+        return f"it makes {least} to {MAX_PROJECTIONS} projections, not {count}"
     transposed = signature.attributes["transposed"]
     if not isinstance(transposed, tuple) or len(transposed) != count:
         return f"transposed must say for each of {count} weights whether it is [M, K]"
     return _operand_refusal(signature, count)
+
+
+def values(signature: Signature) -> Mapping[str, Any]:
+    """Whether rows are normalised, and whether vector cores hand biases to the cube as float where they are not."""
+    norm = "norm" in signature.attributes
+    brain = signature.dtypes["x"] == ELEMENT_TYPES["bfloat16"]
+    any_bias = any(signature.has(f"b{index}") for index in range(1, MAX_PROJECTIONS + 1))
+    return {"norm": norm, "widens": not norm and brain and any_bias}
 
 
 def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:

@@ -68,9 +68,11 @@ GENERATORS: Mapping[str, Generator] = {
     "layer_norm_qkv": Generator(
         layer_norm_qkv.figures,
         layer_norm_qkv.ELEMENTS,
-        refusal=layer_norm_qkv.refusal,
-        outputs=layer_norm_qkv.output_names,
+        layer_norm_qkv.values,
+        layer_norm_qkv.refusal,
+        layer_norm_qkv.output_names,
     ),
+    "qkv": Generator(layer_norm_qkv.figures, layer_norm_qkv.ELEMENTS, layer_norm_qkv.values, layer_norm_qkv.refusal),
     "layer_norm_linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),
     "linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),
     **dict.fromkeys(

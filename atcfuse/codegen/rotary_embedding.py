@@ -38,6 +38,8 @@ def refusal(signature: Signature) -> str | None:
         wrong = _norm_refusal(signature, of)
         if wrong is not None:
             return wrong
+    elif signature.integer("norm_last"):
+        return "a norm behind the rotation needs scales"
     if of.pitch > tiling.MAX_PITCH:
         return f"{width} rotated elements: at most {tiling.MAX_PITCH * of.planes} are possible"
     return _whole_blocks_refusal(signature, of) if of.whole_blocks else None

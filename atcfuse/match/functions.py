@@ -17,6 +17,7 @@ from atcfuse.match.causal import alignment
 from atcfuse.match.chains import roots
 from atcfuse.match.indexed import Bands
 from atcfuse.match.levels import is_ordinary
+from atcfuse.match.typing import is_known
 from atcfuse.match.values import Built, Value
 
 MOST_INDICES = 4096
@@ -70,6 +71,7 @@ def _functions(scope: Scope) -> Mapping[str, Callable[..., Any]]:
     return {
         "scalar": number,
         "is_number": is_number,
+        "is_known": lambda value: is_known(scope, _value(value), scope.fact(_value(value))),
         "shape": shape,
         "rank": lambda value: len(shape(value)),
         "dim": lambda value, axis: shape(value)[axis],

@@ -94,16 +94,16 @@ class Search:
         if step is None:
             return
         found = sorted(self._forward(step, state, frame, after), key=lambda pair: pair[0])
-        if _sibling(rule, step):
-            # The values of a model's later layers are computed from the same one: only the next of them is a partner.
-            found = [pair for pair in found if pair[0] == found[0][0]]
-        wanted = _alike(rule, step, left)
+        sibling, wanted = _sibling(rule, step), _alike(rule, step, left)
         branches = len({branch for branch, _ in found})
-        if not found:
+        if not found and not sibling:
             self._nothing_computed(step, state, frame)
         elif branches < wanted:
             self._too_few(step, branches, wanted, state)
             return
+        if sibling:
+            # The values of a model's later layers are computed from the same one: only the next of them is a partner.
+            found = [pair for pair in found if pair[0] == found[0][0]]
         for branch, longer in found:
             yield from self._roots(rule, left[1:], longer, frame, branch)
 
@@ -284,8 +284,9 @@ def _sibling(rule: Rule, step: Step) -> bool:
     anchor = rule.step(rule.anchor)
     others = [rule.step(o.step) for o in rule.outputs if not o.if_used and o.step != rule.anchor]
     calls = [s.term for s in (anchor, step, *others) if s is not None]
-    heads = {(c.head, getattr(c.args[0], "name", "")) for c in calls if isinstance(c, Call) and c.args}
-    return bool(others) and len(heads) == 1 and not any(isinstance(c, Call) and c.is_operator for c in calls)
+    if not others or not all(isinstance(c, Call) and c.args and not c.is_operator for c in calls):
+        return False
+    return len({(c.head, getattr(c.args[0], "name", "")) for c in calls if isinstance(c, Call)}) == 1
 
 
 def _alike(rule: Rule, step: Step, left: list[Output]) -> int:

@@ -1,8 +1,8 @@
 """Rows that are regrouped between a norm and projections, regrouped before the norm instead.
 
 A norm over the last axis treats every row alike, so it commutes with whatever only moves rows about: windows of Swin,
-their shift by Slice and Concat, axes of a grid. Moved in front, norm and projections stand side by side and are one
-kernel. As with the other moves, one after which the norm is still there is undone.
+their shift by Slice and Concat, axes of a grid, the token that a classifier picks. Moved in front, norm and projections
+stand side by side and are one kernel. As with the other moves, one after which the norm is still there is undone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from atcfuse.graph.index import Node, Scope
 
 _MOST_STEPS = 32
 """A roll along two axes and a partition into windows take eight."""
+_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ def _regrouped(scope: Scope, start: str) -> str | None:
     if pending or len(ends) != 1 or start in ends or any(scope.is_output(v) or v in scope.captured for v in values):
         return None
     end = ends.pop()
-    if scope.producers[end].inputs[0] == start:  # one Transpose: `transposes` moves it to the attention, if it can
+    last = scope.producers[end]
+    if last.op == "Transpose" and last.inputs[0] == start:  # `transposes` moves it to the attention, if it can
+        return None
+    if all(scope.producers[v].op in _VIEWS for v in values - {start}):  # rules look through these
         return None
     return end if all(_is_projection(scope, n, {end}) for n in _readers(scope, end).values()) else None
 
@@ -103,7 +107,9 @@ def _readers(scope: Scope, value: str) -> dict[int, Node]:
 
 def _is_projection(scope: Scope, node: Node, values: set[str]) -> bool:
     """Whether a node multiplies rows of these values with a matrix that is none of them."""
-    if node.op != "MatMul" or len(node.inputs) != 2 or scope.fact(node.inputs[1]).rank != 2:
+    if node.op not in ("MatMul", "Gemm") or node.attributes.get("transA", 0) or scope.fact(node.input(1)).rank != 2:
+        return False
+    if any(v in values for v in node.inputs[2:]):
         return False
     return node.inputs[0] in values and node.inputs[1] not in values
 
@@ -121,10 +127,12 @@ def _moves_rows(scope: Scope, node: Node, values: set[str]) -> bool:
     if node.op == "Transpose":
         perm = node.attributes.get("perm")
         return isinstance(perm, tuple) and perm[-1] == last
+    if node.op == "Gather":
+        return node.attributes.get("axis", 0) not in (-1, last)
     if node.op == "Slice":
         axes = scope.fact(node.input(3)).elements
         return bool(axes) and all(isinstance(a, int) and a not in (-1, last) for a in axes or ())
     if node.op == "Pad":
         pads = scope.fact(node.input(1)).elements
         return bool(pads) and all(p == 0 for p in pads or ())
-    return node.op == "Reshape"
+    return node.op in _VIEWS

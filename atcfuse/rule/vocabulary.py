@@ -9,6 +9,7 @@ FUNCTIONS = frozenset({
     "leading", "made_by", "single_output", "quantized", "read_outside", "is_uniform_along", "causal", "rooted_in",
     "only", "opset", "rounded", "stored", "absent", "present", "append", "length", "close", "each_of_pairs", "sqrt",
     "abs", "exp", "log", "unmasked", "inside", "repeats", "operand", "filled", "zero_sign",
+    "is_known",
 })  # fmt: skip
 """Functions that conditions and `let` may call; `atcfuse.match.functions` says what each does."""
 

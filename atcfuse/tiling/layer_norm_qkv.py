@@ -1,7 +1,7 @@
-"""Tiling of the `layer_norm_qkv` kernel and the bytes that it moves.
+"""Tiling of the `layer_norm_qkv` and `qkv` kernels and the bytes that they move.
 
-`plan` computes what the kernel's own `layer_norm_qkv_host.h.j2` computes on the host of the chip; `predict` counts what
-the kernel then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
+`plan` computes what the kernels' own `layer_norm_qkv_host.h.j2` computes on the host of the chip; `predict` counts what
+a kernel then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Problem:
     """One node: x is [rows, hidden] once its leading dims are folded.
 
     `element_bytes` is of x, weights, biases and outputs; `gamma_bytes` and `beta_bytes` are 0 where there are none.
-    `widens_bias` holds for bfloat16, whose biases the cube takes as float only.
+    `widens_bias` holds for bfloat16, whose biases the cube takes as float only. Without `norm` the cube reads x itself.
     """
 
     rows: int
@@ -62,6 +62,7 @@ class Problem:
     beta_bytes: int = 2
     widens_bias: bool = False
     normalized: bool = False
+    norm: bool = True
 
     @property
     def widest(self) -> int:
@@ -113,7 +114,7 @@ class Plan:
 
     @property
     def row_fits(self) -> bool:
-        """Whether a row is on chip whole; otherwise x is read twice."""
+        """Whether a row that is normalised is on chip whole; otherwise x is read twice."""
         return self.chunk_columns >= self.problem.hidden
 
     @property
@@ -167,8 +168,10 @@ def problem_of(
         element_bytes=_BYTES[dtypes["x"]],
         gamma_bytes=_BYTES[dtypes["gamma"]] if "gamma" in dtypes else 0,
         beta_bytes=_BYTES[dtypes["beta"]] if "beta" in dtypes else 0,
-        widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"],
+        widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"]
+        and ("norm" in attributes or any(p.bias for p in projections)),
         normalized="normalized" in dtypes,
+        norm="norm" in attributes,
     )
 
 
@@ -192,11 +195,11 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     unit = min(_MAX_UNIT, round_up(problem.widest, 2 * _FRACTAL))
     units = sum(ceil_div(p.columns, unit) for p in problem.projections)
     rows, groups = _split(problem, chip, units, unit)
-    pitch = round_up(problem.hidden, _FRACTAL)
-    bias_offset = rows * pitch * size
+    pitch = round_up(problem.hidden, _FRACTAL) if problem.norm else problem.hidden
+    bias_offset = rows * pitch * size if problem.norm else 0
     bias_columns = ceil_div(units, groups) * unit if problem.widens_bias else 0
     base_m = round_up(rows, _FRACTAL)
-    base_k = min(_BASE_K_BYTES // size, pitch)
+    base_k = min(_BASE_K_BYTES // size, round_up(problem.hidden, _FRACTAL))
     steps = ceil_div(problem.hidden, base_k)
     tile_a = base_m * base_k * size
     l1 = chip.l1 - _L1_RESERVE
@@ -211,7 +214,7 @@ def plan(problem: Problem, chip: Platform) -> Plan:
         rows_per_task=rows,
         groups=groups,
         unit_columns=unit,
-        chunk_columns=_chunk_columns(problem, chip),
+        chunk_columns=_chunk_columns(problem, chip) if problem.norm else unit * problem.widens_bias,
         slot_pitch=pitch,
         bias_offset=bias_offset,
         slot_bytes=round_up(bias_offset + 4 * bias_columns, _SLOT_ALIGNMENT),
@@ -266,7 +269,6 @@ class _Counts:
 
     def add_core(self, tiling: Plan, core: int) -> None:
         problem, size = tiling.problem, tiling.problem.element_bytes
-        affine = problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
         shaped_for = most_rows = 0
         widened: set[tuple[int, int]] = set()
         self.messages += 1  # End
@@ -274,19 +276,29 @@ class _Counts:
             rows, pieces = tiling.rows_of(task), tiling.pieces[task % tiling.groups]
             row_bytes = rows * problem.hidden * size
             most_rows = max(most_rows, rows)
-            self.tensor_read += row_bytes * (1 if tiling.row_fits else 2)
-            self.tensor_read += affine if count == 0 or not tiling.row_fits else 0
-            self.workspace_written += row_bytes
+            if problem.norm:
+                self._add_norm(tiling, row_bytes, count == 0)
             for piece in pieces:
                 columns = problem.projections[piece.projection].columns
                 self.messages += 1 + (columns != shaped_for)
                 shaped_for = columns
                 self.tensor_read += problem.hidden * piece.columns * size
                 loads_of_a = 1 if tiling.keeps_a else ceil_div(piece.columns, tiling.base_n)
-                self.workspace_read += row_bytes * loads_of_a
+                if problem.norm:
+                    self.workspace_read += row_bytes * loads_of_a
+                else:
+                    self.tensor_read += row_bytes * loads_of_a
                 if problem.projections[piece.projection].bias:
                     self._add_bias(piece, size, widened if problem.widens_bias else None)
-        self.footprint += most_rows * problem.hidden * size + 4 * _union(widened)
+        self.footprint += (most_rows * problem.hidden * size if problem.norm else 0) + 4 * _union(widened)
+
+    def _add_norm(self, tiling: Plan, row_bytes: int, first: bool) -> None:
+        """Rows of a task are normalised into the slot; gamma and beta stay on chip where a row is there whole."""
+        problem = tiling.problem
+        affine = problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
+        self.tensor_read += row_bytes * (1 if tiling.row_fits else 2)
+        self.tensor_read += affine if first or not tiling.row_fits else 0
+        self.workspace_written += row_bytes
 
     def _add_bias(self, piece: Piece, size: int, widened: set[tuple[int, int]] | None) -> None:
         """A bias is read by the cube; a bfloat16 one by a vector core first, which leaves floats in the slot."""
@@ -313,6 +325,8 @@ def _input_bytes(problem: Problem) -> int:
 
 
 def _ub_bytes(tiling: Plan) -> int:
+    if not tiling.problem.norm:
+        return tiling.chunk_columns * (_TILES * tiling.problem.element_bytes + 4)
     statistics = 0 if tiling.row_fits else tiling.rows_per_task * _STATISTICS_BYTES
     return tiling.chunk_columns * _bytes_per_column(tiling.problem) + _SMALL_BYTES + statistics
 
@@ -348,7 +362,7 @@ def _estimate(problem: Problem, chip: Platform, rows: int, groups: int, columns:
     tasks = ceil_div(problem.rows, rows) * groups
     cube = rows * columns * problem.hidden // (4096 if problem.element_bytes == 2 else 1024)
     loaded = (rows + columns) * problem.hidden * problem.element_bytes
-    row_cycles = _ROW_INSTRUCTIONS * (ceil_div(problem.hidden, _LANE) + _START_UP)
+    row_cycles = problem.norm * _ROW_INSTRUCTIONS * (ceil_div(problem.hidden, _LANE) + _START_UP)
     busiest = ceil_div(tasks, chip.cube_cores) * max(cube, loaded // _LOAD_BYTES)
     vector = ceil_div(tasks, 2 * chip.cube_cores) * min(rows, problem.rows) * row_cycles
     return busiest + vector, tasks * loaded

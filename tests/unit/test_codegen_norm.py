@@ -1,4 +1,4 @@
-"""The layer_norm_qkv kernel: against numpy in float64, against its prediction, and broken on purpose."""
+"""The layer_norm_qkv and qkv kernels: against numpy in float64, against their prediction, and broken on purpose."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++
 
 @dataclass(frozen=True)
 class Case:
-    """A signature: one letter pair a projection, `t` transposed or `n` not, `b` with bias or `-` without."""
+    """A signature: one letter pair a projection, `t` transposed or `n` not, `b` with bias or `-` without.
+
+    Without a `norm` it is one of the qkv kernel.
+    """
 
     dtype: int
     affine: int | None
     projections: str
-    norm: str = "layer_norm"
+    norm: str | None = "layer_norm"
     beta: bool = True
     normalized: bool = False
     epsilon: float = 1e-5
@@ -48,12 +51,8 @@ class Case:
     @property
     def attributes(self) -> dict[str, Any]:
         transposed = tuple(int(pair[0] == "t") for pair in self.pairs)
-        return {
-            "norm": self.norm,
-            "epsilon": self.epsilon,
-            "num_projections": len(self.pairs),
-            "transposed": transposed,
-        }
+        projections = {"num_projections": len(self.pairs), "transposed": transposed}
+        return projections if self.norm is None else {"norm": self.norm, "epsilon": self.epsilon, **projections}
 
     @property
     def dtypes(self) -> dict[str, int]:
@@ -67,7 +66,7 @@ class Case:
         return types | ({"normalized": self.dtype} if self.normalized else {})
 
     def render(self) -> GeneratedKernel:
-        spec = load_kernels(KERNELS)["layer_norm_qkv"]
+        spec = load_kernels(KERNELS)["qkv" if self.norm is None else "layer_norm_qkv"]
         return render_kernel(spec, self.attributes, self.dtypes, "Ascend910B1")
 
 
@@ -77,6 +76,10 @@ RMS = Case(FLOAT16, FLOAT16, "n- t-", norm="rms_norm", beta=False)
 BARE = Case(FLOAT, None, "nb tb n- t-")
 SINGLE = Case(FLOAT, FLOAT, "tb", normalized=True)
 BRAIN = Case(BFLOAT16, BFLOAT16, "nb t- nb")
+PLAIN = Case(FLOAT16, None, "nb tb nb", norm=None)
+PLAIN_PAIR = Case(FLOAT, None, "n- t-", norm=None)
+PLAIN_BRAIN = Case(BFLOAT16, None, "nb t- nb tb", norm=None)
+PLAIN_BRAIN_BARE = Case(BFLOAT16, None, "t- n-", norm=None)
 BRAIN_RMS = Case(BFLOAT16, FLOAT, "t- t-", norm="rms_norm", beta=False, normalized=True)
 
 
@@ -118,7 +121,8 @@ def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
     rows = exact["x"]
     if case.norm == "layer_norm":
         rows = rows - rows.mean(-1, keepdims=True)
-    rows = rows / np.sqrt((rows * rows).mean(-1, keepdims=True) + case.epsilon)
+    if case.norm is not None:
+        rows = rows / np.sqrt((rows * rows).mean(-1, keepdims=True) + case.epsilon)
     rows = rows * exact.get("gamma", 1.0) + exact.get("beta", 0.0)
     results = {"normalized": rows} if case.normalized else {}
     rounded = decode(encode(rows, case.dtype), case.dtype)
@@ -187,6 +191,15 @@ def run(
         (BRAIN, (37,), 200, (600, 8, 1001), SMALL),
         (BRAIN, (3,), 8192, (333, 333, 333), PLATFORM_910B),
         (BRAIN_RMS, (131,), 72, (31, 257), SMALL),
+        (PLAIN, (2, 19), 64, (64, 64, 64), PLATFORM_910B),
+        (PLAIN, (129,), 768, (600, 33, 1), SMALL),
+        (PLAIN, (300,), 8192, (40, 300, 513), SMALL),
+        (PLAIN, (), 41, (7, 7, 7), SMALL),
+        (PLAIN_PAIR, (3, 21), 100, (513, 16), SMALL),
+        (PLAIN_PAIR, (5,), 20000, (33, 65), PLATFORM_910B),
+        (PLAIN_BRAIN, (37,), 200, (600, 8, 1001, 50), SMALL),
+        (PLAIN_BRAIN, (2, 131), 1000, (333, 333, 333, 1), PLATFORM_910B),
+        (PLAIN_BRAIN_BARE, (130,), 71, (31, 257), SMALL),
     ],
 )
 def test_kernel_agrees_with_numpy_and_with_its_prediction(
@@ -202,8 +215,8 @@ def test_statistics_survive_a_large_mean(programs: Path) -> None:
 
 def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path) -> None:
     rng = random.Random(7)
-    for _ in range(24):
-        case = rng.choice([PACKED, SEPARATE, RMS, BRAIN])
+    for _ in range(40):
+        case = rng.choice([PACKED, SEPARATE, RMS, BRAIN, PLAIN, PLAIN_PAIR, PLAIN_BRAIN])
         columns = [rng.choice([1, 16, 31, 100, 257, 300]) for _ in case.pairs]
         leading = (rng.choice([1, 2, 15, 16, 17, 33, 100, 130]),)
         platform = rng.choice([SMALL, PLATFORM_910B, replace(SMALL, cube_cores=1, vector_cores=2)])
@@ -223,11 +236,13 @@ int main()
         chip = {chip.cubeCores, 2 * chip.cubeCores, 188160, 524032, 65536, 65536, 131072};
         for (auto& shape : in) shape.rank = -1;
         in[0] = {2, {rows, hidden}};
-        in[1] = {1, {hidden}};
-        in[2] = {1, {hidden}};
-        in[3] = {2, {hidden, a}};
-        in[4] = {2, {b, hidden}};
-        in[7] = {1, {a}};
+        if (n::kFirstWeight == 3) {
+            in[1] = {1, {hidden}};
+            in[2] = {1, {hidden}};
+        }
+        in[n::kFirstWeight] = {2, {hidden, a}};
+        in[n::kFirstWeight + 1] = {2, {b, hidden}};
+        in[n::kFirstBias] = {1, {a}};
         n::Tiling t{};
         atcfuse::Launch launch{};
         const char* refused = n::computeTiling(chip, in, t, launch);
@@ -241,8 +256,16 @@ int main()
 """
 
 
-def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path) -> None:
-    kernel = Case(BFLOAT16, FLOAT, "nb t-").render()
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [
+        (Case(BFLOAT16, FLOAT, "nb t-"), {"gamma_bytes": 4, "beta_bytes": 4, "widens_bias": True}),
+        (Case(BFLOAT16, None, "nb t-", norm=None), {"norm": False, "widens_bias": True}),
+        (Case(FLOAT16, None, "nb t-", norm=None), {"norm": False}),
+    ],
+)
+def test_tiling_in_python_equals_the_tiling_of_the_host(case: Case, dtype: dict[str, Any], tmp_path: Path) -> None:
+    kernel = case.render()
     for name, text in kernel.files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "dump.cpp").write_text(TILING_DUMP.replace("FUNCTION", kernel.function))
@@ -264,7 +287,7 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path) -> None:
     for numbers, line in zip(problems, done.stdout.splitlines(), strict=True):
         cores, rows, hidden, a, b = numbers
         projections = (Projection(a, bias=True), Projection(b, transposed=True))
-        problem = Problem(rows, hidden, projections, gamma_bytes=4, beta_bytes=4, widens_bias=True)
+        problem = Problem(rows, hidden, projections, **dtype)
         verdict, *found = line.split()
         assert (verdict == "refused") == (refusal(problem) is not None), numbers
         if verdict == "refused":
@@ -391,6 +414,42 @@ def test_a_broken_kernel_is_caught(name: str, programs: Path, monkeypatch: pytes
         assert f"rule {mutation.rule}:" in str(caught.value)
 
 
+PLAIN_MUTATIONS = {
+    "a block starts at the first row": Mutation("static_cast<uint64_t>(firstRow_) * t.hidden", "0"),
+    "no wait before the cube reads a widened bias": Mutation("Await<HardEvent::MTE3_S>();", "", "matmul-sync"),
+    "the bias of another piece": Mutation("widened_[widened]", "widened_[0]"),
+    "a bias stays where one has none": Mutation("product.ClearBias();", ""),
+    "a group's weight starts at the first column": Mutation("(transposed ? t.hidden : 1)", "0"),
+    "a part of a bias is widened at most": Mutation("done < count; done += chunk_", "done < 1; done += chunk_"),
+}
+
+
+@pytest.mark.parametrize("name", [None, *PLAIN_MUTATIONS])
+def test_a_broken_kernel_without_a_norm_is_caught(
+    name: str | None, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = PLAIN_BRAIN.render()
+    file = f"{kernel.function}.cpp"
+    source = kernel.files[file]
+    for number, mutation in enumerate(PLAIN_MUTATIONS.values(), 1):
+        assert mutation.correct in source, mutation.correct
+        loop = mutation.correct.startswith("done <")
+        switched = f"done < (mutant() == {number} ? 1 : count); done += chunk_" if loop else mutation.switched(number)
+        source = source.replace(mutation.correct, switched, 1)
+    mutable = replace(kernel, files={**kernel.files, file: MUTANT + source})
+    number = 0 if name is None else 1 + list(PLAIN_MUTATIONS).index(name)
+    monkeypatch.setenv("MUTANT", str(number))
+    inputs = make_inputs(PLAIN_BRAIN, (140,), 100, (1200, 40, 300, 700), 0.5)
+    if name is None:
+        check_numbers(PLAIN_BRAIN, inputs, run_kernel(mutable, inputs, platform=SMALL, cache=programs))
+        return
+    with pytest.raises((AtcfuseError, AssertionError)) as caught:
+        check_numbers(PLAIN_BRAIN, inputs, run_kernel(mutable, inputs, platform=SMALL, cache=programs))
+    if PLAIN_MUTATIONS[name].rule:
+        assert isinstance(caught.value, AtcfuseError)
+        assert f"rule {PLAIN_MUTATIONS[name].rule}:" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("family", "attributes", "dtypes", "reason"),
     [
@@ -411,4 +470,24 @@ def test_signatures_without_a_kernel(
     spec = load_kernels(KERNELS)["layer_norm_qkv"]
     types = {name: t for name, t in {**SEPARATE.dtypes, **dtypes}.items() if t is not None}
     said = signature_refusal(Signature(spec, {**SEPARATE.attributes, **attributes}, types, family))
+    assert said is None if reason is None else said is not None and reason in said
+
+
+@pytest.mark.parametrize(
+    ("family", "attributes", "dtypes", "reason"),
+    [
+        ("310P", {}, {}, "cube cores of 910B"),
+        ("910B", {"num_projections": 1, "transposed": (0,)}, {}, "2 to 4 projections, not 1"),
+        ("910B", {"transposed": (0,)}, {}, "each of 3 weights"),
+        ("910B", {}, {"y3": None}, "y3 is missing"),
+        ("910B", {}, {"b2": FLOAT}, "b2 has another element type"),
+        ("910B", {}, {}, None),
+    ],
+)
+def test_signatures_without_a_norm_that_have_no_kernel(
+    family: str, attributes: Mapping[str, Any], dtypes: Mapping[str, int | None], reason: str | None
+) -> None:
+    spec = load_kernels(KERNELS)["qkv"]
+    types = {name: t for name, t in {**PLAIN.dtypes, **dtypes}.items() if t is not None}
+    said = signature_refusal(Signature(spec, {**PLAIN.attributes, **attributes}, types, family))
     assert said is None if reason is None else said is not None and reason in said

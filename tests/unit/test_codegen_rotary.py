@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++
 class Case:
     """A signature; `layouts` of q and, where there are two, k. `places` are offset and step of heads in longer rows.
 
-    `gammas` is the element type of the scales of a norm, 0 for none.
+    `gammas` is the element type of the scales of a norm, 0 for none; with `norm_last` it is behind the rotation.
     """
 
     head_dim: int
@@ -51,6 +51,7 @@ class Case:
     places: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
     gammas: int = 0
     epsilon: float = 0.0
+    norm_last: bool = False
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -64,6 +65,7 @@ class Case:
             "q_layout": layouts[0],
             "k_layout": layouts[1],
             "epsilon": self.epsilon,
+            "norm_last": int(self.norm_last),
             **dict(zip(("q_offset", "q_step", "k_offset", "k_step"), (*places[0], *places[1]), strict=True)),
         }
 
@@ -143,6 +145,9 @@ NORMED_WIDE = Case(400, 400, layouts=("as_is",), dtype=FLOAT, angles=FLOAT, gamm
 NORMED_PACKED = Case(
     16, 16, layouts=("BSH", "BSH"), heads=(3, 1), places=((0, 16), (48, 16)), gammas=FLOAT, epsilon=1e-6
 )
+NORMED_LAST = replace(NORMED, norm_last=True)
+NORMED_LAST_ODD = replace(NORMED_ODD, norm_last=True)
+NORMED_LAST_WIDE = replace(NORMED_WIDE, norm_last=True)
 LITTLE_NORMED = Case(64, 64, layouts=("BSND", "BSND"), family="310P", gammas=FLOAT16, epsilon=1e-6)
 LITTLE_PACKED = Case(64, 64, layouts=("BSH", "BSH"), heads=(4, 2), family="310P", places=((0, 64), (256, 64)))
 LITTLE_CORE = Case(64, 64, layouts=("BSH", "as_is"), heads=(4, 0), family="310P")
@@ -187,6 +192,11 @@ LITTLE_FLOAT = Case(32, 16, layouts=("BSND", "BSND"), dtype=FLOAT, angles=FLOAT,
         (NORMED_WIDE, [(3, 9, 400)], (9,), SMALL),
         (NORMED_PACKED, [(2, 21, 80), (2, 21, 80)], (2, 1, 21), SMALL),
         (LITTLE_NORMED, [(2, 33, 4, 64), (2, 33, 2, 64)], (2, 1, 33), PLATFORM_310P),
+        (NORMED_LAST, [(2, 21, 4, 128), (2, 21, 2, 128)], (2, 1, 21), PLATFORM_910B),
+        (NORMED_LAST, [(1, 300, 3, 128), (1, 300, 3, 128)], (300,), replace(TIGHT, ub=40_000)),
+        (NORMED_LAST_ODD, [(2, 4, 33, 12), (2, 1, 33, 12)], (1, 1, 33), SMALL),
+        (NORMED_LAST_WIDE, [(3, 9, 400)], (9,), SMALL),
+        (replace(LITTLE_NORMED, norm_last=True), [(2, 33, 4, 64), (2, 33, 2, 64)], (2, 1, 33), PLATFORM_310P),
         (LITTLE_CORE, [(2, 33, 256), (2, 2, 33, 64)], (2, 1, 33), PLATFORM_310P),
         (LITTLE_PARTIAL, [(1, 3, 40, 96)], (1, 1, 40), PLATFORM_310P),
         (LITTLE_FLOAT, [(1, 40, 2, 32), (1, 40, 3, 32)], (40,), PLATFORM_310P),
@@ -201,7 +211,7 @@ def test_kernel_agrees_with_numpy_and_with_its_prediction(
 def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path) -> None:
     rng = random.Random(11)
     for _ in range(24):
-        case = rng.choice([PLAIN, ODD, NEIGHBOURS, MERGED, NORMED_ODD])
+        case = rng.choice([PLAIN, ODD, NEIGHBOURS, MERGED, NORMED_ODD, NORMED_LAST_ODD])
         batch, rows = rng.choice([1, 2, 5]), rng.choice([1, 2, 15, 16, 17, 100, 257])
         heads = case.heads if case.heads[0] else (rng.choice([1, 2, 7]), rng.choice([1, 3]))
         shapes = [(batch, rows, h * case.head_dim) if case.heads[0] else (batch, h, rows, case.head_dim) for h in heads]
@@ -281,6 +291,7 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path, normed: 
         (Case(64, 64, gammas=BFLOAT16, family="310P"), "no bfloat16"),
         (Case(64, 32, gammas=FLOAT), "are not normalised"),
         (Case(64, 64, interleaved=True, gammas=FLOAT), "are not normalised"),
+        (Case(64, 64, norm_last=True), "needs scales"),
     ],
 )
 def test_what_no_kernel_can_be_made_for(case: Case, reason: str) -> None:
@@ -311,6 +322,6 @@ def test_operands_are_normalised_together() -> None:
 
 
 def test_the_signature_decides_the_kernel() -> None:
-    cases = [PLAIN, ODD, PARTIAL, MERGED, NEIGHBOURS, LITTLE_CORE, NORMED, replace(NORMED, epsilon=1e-5)]
+    cases = [PLAIN, ODD, PARTIAL, MERGED, NEIGHBOURS, LITTLE_CORE, NORMED, NORMED_LAST, replace(NORMED, epsilon=1e-5)]
     assert len({case.render().op_type for case in cases}) == len(cases)
     assert isinstance(PLAIN.render().signature, Signature)

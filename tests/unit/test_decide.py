@@ -94,8 +94,8 @@ def test_a_pass_that_changes_results_is_no_reason() -> None:
 
 
 def test_three_chips_decide_differently_and_say_why(bert: dict[str, Any]) -> None:
-    products = ["FusedLayerNormFFN", "FusedLayerNormQKV", "FusedLinear"]
-    assert sorted(set(fused(bert))) == ["FusedAttention", *products]
+    products = ["FusedLayerNormFFN", "FusedLayerNormQKV", "FusedLinear", "FusedQKV"]
+    assert sorted(set(fused(bert))) == ["FusedAddLayerNorm", "FusedAttention", *products]
     assert set(fused(run(soc="Ascend310P3"))) == {"FusedAddLayerNorm", "FusedAttention"}
     spec = load_kernels(data_folder("kernels"))["layer_norm_qkv"]
     attributes = {"norm": "layer_norm", "epsilon": 1e-5, "num_projections": 1, "transposed": (0,)}
@@ -227,7 +227,7 @@ def test_patterns_and_sections(tmp_path: Path) -> None:
     path.write_text(f"# left alone\n[ByNodeName]\n{SOFTMAX}\n\n[ByNodeType]\nLayerNormalization\n")
     apart = fused(run(keep_nodes=(str(path),)))
     assert apart.count("FusedAttention") == 1
-    assert set(apart) == {"FusedAttention", "FusedFFN", "FusedLinear"}, "no norm is in any"
+    assert set(apart) == {"FusedAttention", "FusedFFN", "FusedLinear", "FusedQKV"}, "no norm is in any"
 
 
 def test_an_entry_that_means_no_node_is_a_warning() -> None:

@@ -35,7 +35,21 @@ WINDOWS = f"""(float[B,16,8] x, float[8] g, float[8] b, float[8,8] wq, float[8,8
     q = MatMul(w, wq) k = MatMul(w, wk) v = MatMul(w, wv)
     t = Transpose<perm = [0, 2, 1]>(k) a = MatMul(q, t) p = Softmax<axis = -1>(a) y = MatMul(p, v) }}"""
 
+PICKED = """(float[B,16,8] x, float[8] g, float[8] b, float[6,8] w, float[6] c) => (float[B,6] y) <int64 first = {0}> {
+    n = LayerNormalization<axis = 2>(x, g, b) t = Gather<axis = 1>(n, first) y = Gemm<transB = 1>(t, w, c) }"""
+
 FUSES = {
+    "a norm of which one token is projected": (
+        PICKED,
+        {"FusedLayerNormLinear": 1, "LayerNormalization": 0, "Gather": 1},
+    ),
+    "a norm of which some rows are projected": (
+        (
+            "(float[B,16,8] x, float[8] g, float[8] b, float[8,6] w) => (float[3,6] y) <int64[3] some = {9, 2, -1}> {"
+            " n = LayerNormalization(x, g, b) f = Flatten<axis = 2>(n) t = Gather(f, some) y = MatMul(t, w) }"
+        ),
+        {"FusedLayerNormLinear": 1, "LayerNormalization": 0, "Gather": 1},
+    ),
     "norm before windows": (WINDOWS, {"FusedLayerNormQKV": 1, "FusedAttention": 1, "LayerNormalization": 0}),
     "tokens behind one that is not rotated": (
         (
@@ -153,6 +167,25 @@ BACK = {
             " n = LayerNormalization<axis = 2>(x, g, b) map = Reshape(n, grid) r = Reshape(map, matrix) y = MatMul(z, r) }"
         ),
         {"LayerNormalization": 1, "MatMul": 1},
+    ),
+    "one token of a norm that is also read as it is": (
+        PICKED.replace("=> (float[B,6] y)", "=> (float[B,6] y, float[B,16,8] n)"),
+        {"LayerNormalization": 1, "Gemm": 1},
+    ),
+    "elements picked of the rows of a norm": (
+        (
+            "(float[B,16,8] x, float[8] g, float[8] b, float[8,6] w) => (float[B,16,6] y)"
+            " <int64[8] some = {7, 6, 5, 4, 3, 2, 1, 1}> {"
+            " n = LayerNormalization(x, g, b) t = Gather<axis = -1>(n, some) y = MatMul(t, w) }"
+        ),
+        {"LayerNormalization": 1, "MatMul": 1},
+    ),
+    "columns of a norm that are projected": (
+        (
+            "(float[1,8,8] x, float[8] g, float[8] b, float[6,8] w) => (float[8,6] y) <int64 first = {0}> {"
+            " n = LayerNormalization(x, g, b) t = Gather(n, first) y = Gemm<transA = 1, transB = 1>(t, w) }"
+        ),
+        {"LayerNormalization": 1, "Gemm": 1},
     ),
     "windows of a norm that scales each row by its own": (
         WINDOWS.replace("float[8] g", "float[16,8] g"),

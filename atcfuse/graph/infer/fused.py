@@ -54,17 +54,27 @@ def _read(factors: list[LayoutFactor], shape: Shape | None) -> dict[str, Dim] | 
 def layer_norm_qkv(call: Call) -> list[Fact]:
     """FusedLayerNormQKV: every projection has the rows of x, the normalised rows the shape of x."""
     x = call.input(0)
+    return [*_projections(call, 3), Fact(x.dtype, x.shape)]
+
+
+def qkv(call: Call) -> list[Fact]:
+    """FusedQKV: every projection has the rows of x."""
+    return _projections(call, 1)
+
+
+def _projections(call: Call, first_weight: int) -> list[Fact]:
+    x = call.input(0)
     count, transposed = (call.node.attributes.get(n) for n in ("num_projections", "transposed"))
     if not isinstance(count, int) or not isinstance(transposed, tuple) or len(transposed) < count:
-        raise MalformedNodeError("FusedLayerNormQKV")
+        raise MalformedNodeError(call.node.op)
     outputs: list[Fact] = []
     for i in range(count):
-        weight = call.input(3 + i).shape
+        weight = call.input(first_weight + i).shape
         if x.shape is None or weight is None or len(weight) != 2:
             outputs.append(Fact(x.dtype))
         else:
             outputs.append(Fact(x.dtype, (*x.shape[:-1], weight[0 if transposed[i] else 1])))
-    return [*outputs, Fact(x.dtype, x.shape)]
+    return outputs
 
 
 def group_norm_silu(call: Call) -> list[Fact]:
@@ -176,6 +186,7 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedLayerNormLinear": layer_norm_linear,
     "atcfuse::FusedGroupNormSilu": group_norm_silu,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
+    "atcfuse::FusedQKV": qkv,
     "atcfuse::FusedLayerNorm": row_norm,
     "atcfuse::FusedRMSNorm": row_norm,
     "atcfuse::FusedAddLayerNorm": add_norm,
