@@ -188,8 +188,8 @@ def _brief(fusion: Entry) -> dict[str, Any]:
 def _because(fusion: Entry, after: Report) -> dict[str, Any]:
     """Why a fusion is gone, as far as the later report tells.
 
-    Its rule is off, chip or costs speak against it, another fusion has its nodes, or one of them was kept; `taken_over`
-    names the rule of a fusion that has all of them.
+    Its rule is off, chip or costs speak against it, another fusion has its nodes, one of them was kept, or the chip has
+    no kernels at all; `taken_over` names the rule of a fusion that has all of them.
     """
     rule = fusion["rule"]
     if after["rules"].get(rule, {}).get("switch") == "off":
@@ -205,7 +205,16 @@ def _because(fusion: Entry, after: Report) -> dict[str, Any]:
         return {"because": _taken(whole[0], "all"), "taken_over": whole[0]["rule"]}
     if takers and not (kept and kept[0]["code"].startswith(_DECIDED)):
         return {"because": _taken(takers[0], "some")}
-    return {"because": reasons[0]} if reasons else {}
+    return {"because": reasons[0]} if reasons else _no_kernels(after)
+
+
+def _no_kernels(after: Report) -> dict[str, Any]:
+    """The one reason told of all that was decided, where nothing fused: what is inside a larger place has none."""
+    decided = {(k["code"], k["reason"]) for k in after["kept"] if k["code"].startswith(_DECIDED)}
+    if after["fusions"] or len(decided) != 1:
+        return {}
+    code, reason = decided.pop()
+    return {"because": {"code": code, "reason": reason}}
 
 
 def _taken(other: Entry, share: Literal["all", "some"]) -> dict[str, Any]:

@@ -37,8 +37,9 @@ def test_a_model_in_memory_is_not_changed():
     before = model.SerializeToString()
     result = atcfuse.optimize(model)
     assert model.SerializeToString() == before
-    layer = ["FusedAttention", "FusedLayerNormFFN", "FusedLayerNormQKV", "FusedLinear"]
-    assert _fused(result.model) == sorted([*layer, *layer, "FusedLayerNorm", "FusedLinear"])
+    layer = ["FusedAttention", "FusedLayerNormFFN", "FusedLinear"]
+    projections = ["FusedAddLayerNorm", "FusedQKV", "FusedLayerNormQKV"]  # of the embeddings' sum, and of a layer's
+    assert _fused(result.model) == sorted([*layer, *layer, *projections, "FusedLayerNorm", "FusedLinear"])
     assert result.graph is None
 
 

@@ -40,7 +40,7 @@ g (float[2,4,32] x, float[32] gamma, float[8] spare) => (float[2,4,32] y, float[
 """
 
 
-ONLY_RULES = frozenset({"elementwise"})
+ONLY_RULES = frozenset({"elementwise", "qkv", "qkv_pair"})
 
 
 def rich_model() -> onnx.ModelProto:
