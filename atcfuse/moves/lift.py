@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from atcfuse.graph.edit import Names, NewNode, Replacement
+from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import VIEWS
 from atcfuse.moves import grid
@@ -42,8 +43,8 @@ def _node(view: Node | Grid) -> Node:
 
 
 def find(scope: Scope, node: Node) -> Lifted | None:
-    """The Cast that a node is, if masks alone read it, through views that nothing else reads."""
-    if node.op != "Cast" or scope.fact(node.outputs[0]).is_constant or node.outputs[0] in scope.alias:
+    """The Cast of integers or a mask that a node is, if masks are made of it, through views that nothing else reads."""
+    if node.op != "Cast" or scope.fact(node.input(0)).dtype not in INTEGRAL or node.outputs[0] in scope.alias:
         return None
     views: list[Node | Grid] = []
     value = node.outputs[0]
