@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, constant
@@ -225,32 +226,39 @@ class _Uses:
 
     def alike(self, start: int, stop: int) -> Iterator[bool]:
         """Whether each node reads what the one a period before reads, and is read as that one is."""
-        layer = deque(self._of(position) for position in range(start - self._period, start))
+        nodes, order, period = self._scope.nodes, self._scope.order, self._period
+        operands, results = self._operands, self._results
         for position in range(start, stop):
-            here = self._of(position)
-            yield here == layer.popleft()
-            layer.append(here)
+            node, model = nodes[order[position]], nodes[order[position - period]]
+            yield (
+                len(node.inputs) == len(model.inputs)
+                and len(node.outputs) == len(model.outputs)
+                and all(map(operands, node.inputs, model.inputs))
+                and all(map(results, node.outputs, model.outputs))
+            )
 
-    def _of(self, position: int) -> object:
-        """How a node hangs in the graph: equal for nodes that read alike and are read alike."""
-        node = self._scope.nodes[self._scope.order[position]]
-        return [self._operand(i, position) for i in node.inputs], [self._result(o, position) for o in node.outputs]
+    def _operands(self, name: str, model: str) -> bool:
+        """Whether a node's operand is to it what the `model` is to the one a period before."""
+        spans, window = self._wiring.spans, 2 * self._period
+        if spans.get(name, math.inf) > window or spans.get(model, math.inf) > window:  # one of them is shared
+            return name == model
+        here, there = self._wiring.places[name], self._wiring.places[model]
+        if here.position - there.position != self._period or here.slot != there.slot or here.made != there.made:
+            return False
+        return here.made or self._constant(name) == self._constant(model)
 
-    def _is_shared(self, name: str) -> bool:
-        return self._wiring.is_shared(name, 2 * self._period)
-
-    def _operand(self, name: str, position: int) -> object:
-        if self._is_shared(name):
-            return name
-        place = self._wiring.places[name]
-        return place.position - position, place.slot, place.made or self._constant(name)
-
-    def _result(self, name: str, position: int) -> object:
-        if self._is_shared(name):
-            return name  # which no other node makes
-        repeated = self._scope.alias.get(name)
-        readers = [reader - position for reader in self._wiring.readers.get(name, ())]
-        return readers, name in self._scope.outputs, repeated and self._operand(repeated, position)
+    def _results(self, name: str, model: str) -> bool:
+        """Whether a result is read and repeats something as the `model` does."""
+        wiring, scope, window = self._wiring, self._scope, 2 * self._period
+        if wiring.spans.get(name, math.inf) > window or wiring.spans.get(model, math.inf) > window:
+            return name == model  # no two nodes make it: neither has this output
+        here, there = wiring.readers.get(name, ()), wiring.readers.get(model, ())
+        if len(here) != len(there) or any(map(self._period.__ne__, map(sub, here, there))):
+            return False
+        if (name in scope.outputs) != (model in scope.outputs):
+            return False
+        repeated, again = scope.alias.get(name), scope.alias.get(model)
+        return repeated == again if repeated is None or again is None else self._operands(repeated, again)
 
     def _constant(self, name: str) -> object:
         """What rules may ask of a value that no node makes."""
@@ -280,14 +288,18 @@ def _is_learned(array: np.ndarray) -> bool:
     """Whether there are three different numbers, one of them broken, and none that might mask: no mask, no table, no
     range has that.
     """
-    if array.dtype.kind != "f" or not array.size or not -ORDINARY < array.min() <= array.max() < ORDINARY:
+    if array.dtype.kind != "f" or not array.size:
         return False
     some = set(array.ravel()[:SAMPLE].tolist())
-    return len(some) > 2 and any(abs(x) < ORDINARY and x != int(x) for x in some)
+    if len(some) < 3 or not any(abs(x) < ORDINARY and x != int(x) for x in some):
+        return False
+    return bool(-ORDINARY < array.min() <= array.max() < ORDINARY)
 
 
 def _repeats_along(array: np.ndarray, axis: int) -> bool:
     if array.shape[axis] < 2:
         return True
+    if array.item(0) != array.item(math.prod(array.shape[axis + 1 :])):  # most parameters differ there already
+        return False
     first = array.take([0], axis=axis)
     return bool((first == array.take([1], axis=axis)).all()) and bool((first == array).all())
