@@ -6,7 +6,6 @@ Moves are tried. One that no fusion takes up (`stuck`) is undone, and the model 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from atcfuse.graph.edit import Names, Replacement, apply
@@ -24,6 +23,7 @@ from atcfuse.moves import (
     unread,
     unshare,
 )
+from atcfuse.records import dataclass
 
 
 class Move(Protocol):

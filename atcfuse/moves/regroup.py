@@ -7,10 +7,9 @@ kernel. As with the other moves, one after which the norm is still there is undo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
+from atcfuse.records import dataclass
 
 _MOST_STEPS = 32
 """A roll along two axes and a partition into windows take eight."""
