@@ -84,13 +84,23 @@ class Layers:
         """The node that is so many layers behind. Raises NotAlike where one of the two is none of these nodes."""
         return self._at(self.scope.positions[index], by)
 
+    def nodes(self, indices: Iterable[int], by: int) -> list[int]:
+        """The nodes that are so many layers behind, as `node` gives each."""
+        scope, shift = self.scope, by * self.period
+        found = [scope.positions[i] for i in indices]
+        first, last = min(found, default=self.start), max(found, default=self.start)
+        if min(first, first + shift) < self.start or max(last, last + shift) >= self.stop:
+            raise NotAlike
+        return [scope.order[position + shift] for position in found]
+
     def value(self, name: str, by: int) -> str:
         """The value that is so many layers behind; one that all layers share is the same. Raises NotAlike."""
-        place = self._place(name)
+        place = self._own[name] if name in self._own else self._place(name)
         if place is None:
             return name
-        node = self.scope.nodes[self._at(place.position, by)]
-        return node.outputs[place.slot] if place.made else node.inputs[place.slot]
+        position, slot, made = place
+        node = self.scope.nodes[self._at(position, by)]
+        return node.outputs[slot] if made else node.inputs[slot]
 
     def _place(self, name: str) -> _Place | None:
         """Where a value is met first, None for one that all layers share."""

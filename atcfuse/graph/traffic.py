@@ -78,7 +78,10 @@ class Sizes:
 
     def bytes(self, scope: Scope, name: str) -> int | None:
         """The bytes of a value, None where its type or rank is not known."""
-        fact = scope.fact(name)
+        return self.bytes_of(scope.fact(name))
+
+    def bytes_of(self, fact: Fact) -> int | None:
+        """The bytes of a value of which a fact is known, None where it does not tell type or rank."""
         if fact not in self._bytes:
             bits, shape = _BITS.get(fact.dtype), self._shape(fact)
             known = None if bits is None or shape is None else min(math.prod(shape), BEYOND_COUNTING) * bits // 8

@@ -63,8 +63,7 @@ def _block(owner: Owner, nodes: Sequence[NodeProto], graph: GraphProto | None, d
         block.tensors.extend(graph.initializer)
         for sparse in graph.sparse_initializer:
             block.tensors.extend(_parts(sparse))
-    for node in nodes:
-        block.attributes.extend(node.attribute)
+    block.attributes.extend([attribute for node in nodes for attribute in node.attribute])
     for attribute in block.attributes:
         if attribute.type in _HOLDERS:
             _open(attribute, block)

@@ -102,8 +102,9 @@ def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narro
     if kind != "launch":
         return NO_WORK
     reads: dict[str, int] = {}
-    for name in filter(None, node.inputs):
-        reads[name] = reads.get(name, 0) + _bytes(scope, name, sizes, narrow)
+    for name in node.inputs:
+        if name:
+            reads[name] = reads.get(name, 0) + _bytes(scope, name, sizes, narrow)
     product = _product(scope, node, sizes, narrow)
     output = node.outputs[0]
     return OpWork(
@@ -115,7 +116,7 @@ def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narro
         vector_elements=_vector_elements(scope, node, sizes),
         dtype=_dtype(scope, node, output, narrow),
         product=product,
-        constants=frozenset(name for name in reads if scope.tensor(name) is not None or scope.fact(name).is_constant),
+        constants=frozenset([name for name in reads if scope.fact(name).is_constant or scope.tensor(name) is not None]),
     )
 
 
@@ -173,8 +174,9 @@ def transdata_work(value: str, size: int) -> OpWork:
 
 
 def _bytes(scope: Scope, name: str, sizes: Sizes, narrow: bool) -> int:
-    size = sizes.bytes(scope, name) or 0
-    return size // 2 if narrow and scope.fact(name).dtype == _FLOAT32 else size
+    fact = scope.fact(name)
+    size = sizes.bytes_of(fact) or 0
+    return size // 2 if narrow and fact.dtype == _FLOAT32 else size
 
 
 def _dtype(scope: Scope, node: Node, output: str, narrow: bool) -> str:

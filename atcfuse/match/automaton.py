@@ -201,13 +201,13 @@ class Admitted:
 
     def __init__(self, scope: Scope, automaton: Automaton) -> None:
         self._automaton = automaton
-        self._alias, outside = scope.alias, automaton.outside()
+        alias, outside = scope.alias, automaton.outside()
+        self._alias = alias
         self._classes: dict[str, Class] = {}
-        classes = self._classes
+        classes, nodes, after = self._classes, scope.nodes, automaton.after
         for index in scope.order:
-            node = scope.nodes[index]
-            operands = tuple(classes.get(self._alias.get(name, name), outside) for name in node.inputs)
-            found = automaton.after(node.op, operands)
+            node = nodes[index]
+            found = after(node.op, tuple([classes.get(alias.get(name, name), outside) for name in node.inputs]))
             for output in node.outputs:
                 if output:
                     classes[output] = found

@@ -93,7 +93,7 @@ class Copies:
                 match.rule,
                 scope,
                 scope.nodes[index],
-                frozenset([layers.node(i, by) for i in match.members]),
+                frozenset(layers.nodes(match.members, by)),
                 tuple([layers.value(v, by) for v in match.outputs]),
                 {**match.env, **{name: _carried(layers, by, bound, name) for name, bound in moving}},
                 match.labels,

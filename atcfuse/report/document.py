@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from json.encoder import encode_basestring
@@ -37,8 +38,11 @@ def _indented(value: Any, line: str, known: dict[tuple[int, str], str]) -> str:
     list or dict that the document holds many times, as entries of layers that are alike do, is written once an indent.
     `known` is for one document: while that lives, no identity in it is another's.
     """
-    if type(value) is str:
+    kind = type(value)
+    if kind is str:
         return encode_basestring(value)
+    if kind is int or (kind is float and math.isfinite(value)):
+        return repr(value)
     if not isinstance(value, (dict, list, tuple)):
         return _SCALARS.encode(value)
     if not value:
