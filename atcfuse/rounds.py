@@ -314,7 +314,10 @@ def _shorter(
     for fusion in fusions:
         own = owners.setdefault(id(fusion.match.scope), {})
         for member in fusion.match.members:
-            own.setdefault(member, []).append(fusion)
+            if member in own:
+                own[member].append(fusion)
+            else:
+                own[member] = [fusion]
     by_scope = {id(finder.scope): finder for finder in finders}
     found = []
     for fusion in fusions:
@@ -322,9 +325,10 @@ def _shorter(
         last = match.scope.producers[match.outputs[0]].index
         own = owners[key]
         for other in own[last] if len(match.outputs) == 1 else ():
-            shared, behind = other.match.members & match.members, other.match.members - match.members
+            behind = other.match.members - match.members if other is not fusion else ()
             if not behind or all(len(own[member]) > 1 for member in behind):
                 continue
+            shared = other.match.members & match.members
             first = min(shared, key=match.scope.positions.__getitem__)
             shorter = by_scope[key].shorter(match, first) if first != match.anchor.index else None
             ready = None if shorter is None or shorter.members & shared else _ready(shorter, tools, pricer)

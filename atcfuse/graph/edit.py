@@ -199,8 +199,7 @@ def _proto(new: NewNode, scope: Scope, constants: _Constants) -> onnx.NodeProto:
         node.domain = new.domain
     if new.overload:
         node.overload = new.overload
-    for name, value in new.attributes:
-        node.attribute.append(_attribute(name, value))
+    node.attribute.extend([_attribute(name, value) for name, value in new.attributes])
     if new.like is not None:
         node.metadata_props.extend(scope.nodes[new.like].proto.metadata_props)
     for key, value in new.metadata:
@@ -214,6 +213,12 @@ def empty_shape() -> np.ndarray:
 
 
 def _attribute(name: str, value: Any) -> onnx.AttributeProto:
+    if type(value) is int:
+        return onnx.AttributeProto(name=name, type=onnx.AttributeProto.INT, i=value)
+    if type(value) is float:
+        return onnx.AttributeProto(name=name, type=onnx.AttributeProto.FLOAT, f=value)
+    if type(value) is str:
+        return onnx.AttributeProto(name=name, type=onnx.AttributeProto.STRING, s=value.encode("utf-8"))
     if isinstance(value, np.ndarray):
         return helper.make_attribute(name, numpy_helper.from_array(value))
     if isinstance(value, (list, tuple)):

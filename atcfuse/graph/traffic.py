@@ -86,6 +86,7 @@ class Sizes:
             bits, shape = _BITS.get(fact.dtype), self._shape(fact)
             known = None if bits is None or shape is None else min(math.prod(shape), BEYOND_COUNTING) * bits // 8
             self._bytes[fact] = known
+            return known
         return self._bytes[fact]
 
     def _size(self, s: Symbol) -> int:
@@ -186,9 +187,9 @@ def _add(total: Traffic, part: Traffic) -> None:
 
 def node_bytes(scope: Scope, names: Iterable[str], sizes: Sizes, unsized: set[str]) -> int:
     """Bytes of the values, each named value once a mention."""
-    total = 0
+    total, fact, bytes_of = 0, scope.fact, sizes.bytes_of
     for name in names:
-        size = sizes.bytes(scope, name) if name else 0
+        size = bytes_of(fact(name)) if name else 0
         if size is None:
             unsized.add(name)
         else:

@@ -12,7 +12,7 @@ Tree automata for instruction selection: Hoffmann and O'Donnell, "Pattern matchi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from atcfuse.graph.index import Node, Scope
@@ -42,7 +42,7 @@ class _Context(NamedTuple):
 
 
 class Automaton:
-    """The states of a rule book and the transitions met so far; scopes share it."""
+    """The states of a rule book and the transitions met so far; scopes share it. `sets` are the states by class."""
 
     def __init__(self, book: RuleBook) -> None:
         self._book = book
@@ -53,7 +53,7 @@ class Automaton:
         self._follows: dict[int, list[int]] = defaultdict(list)
         self._terms: dict[int, int | None] = {}
         self._classes: dict[frozenset[int], Class] = {}
-        self._sets: list[frozenset[int]] = []
+        self.sets: list[frozenset[int]] = []
         self._transitions: dict[tuple[str, tuple[Class, ...]], Class] = {}
         for fragment in book.fragments.values():
             for alternative in fragment.alternatives:
@@ -152,7 +152,7 @@ class Automaton:
 
     def holds(self, state: int | None, found: Class) -> bool:
         """Whether a state is among those of a value."""
-        return state is ANY or state in self._sets[found]
+        return state is ANY or state in self.sets[found]
 
     def after(self, op: str, operands: tuple[Class, ...]) -> Class:
         """The class of what an operator makes of values of these classes."""
@@ -167,7 +167,7 @@ class Automaton:
         return self._class(set())
 
     def _reached(self, op: str, operands: tuple[Class, ...]) -> set[int]:
-        sets = [self._sets[operand] for operand in operands]
+        sets = [self.sets[operand] for operand in operands]
         return {p.state for p in self._by_op.get(op, ()) if _fits(p.operands, sets)}
 
     def _class(self, states: set[int]) -> Class:
@@ -181,8 +181,8 @@ class Automaton:
                     pending.append(state)
         key = frozenset(reached)
         if key not in self._classes:
-            self._classes[key] = len(self._sets)
-            self._sets.append(key)
+            self._classes[key] = len(self.sets)
+            self.sets.append(key)
         return self._classes[key]
 
 
@@ -218,6 +218,15 @@ class Admitted:
         found = self._classes.get(self._alias.get(value, value), self._outside)
         return self._automaton.holds(self._automaton.state(term), found)
 
-    def on(self, node: Node, term: Term) -> bool:
-        """Whether a term may match at what a node makes."""
-        return self.at(next((o for o in node.outputs if o), ""), term)
+    def among(self, nodes: Iterable[Node], term: Term) -> list[Node]:
+        """The nodes of which a term may match at what they make."""
+        state = self._automaton.state(term)
+        if state is ANY:
+            return list(nodes)
+        classes, alias, outside, sets = self._classes, self._alias, self._outside, self._automaton.sets
+        found = []
+        for node in nodes:
+            value = node.outputs[0] or next((o for o in node.outputs if o), "")
+            if state in sets[classes.get(alias.get(value, value), outside)]:
+                found.append(node)
+        return found

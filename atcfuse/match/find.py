@@ -166,8 +166,10 @@ class RuleFinder:
 
     def _at(self, rule: Rule, step: Step, nodes: Iterable[Node]) -> list[Match]:
         """The matches at such of the nodes as the automaton admits."""
+        admitted = sorted(self._admitted.among(nodes, step.term), key=self._position)
+        if not admitted:
+            return []
         frame = _frame(rule)
-        admitted = sorted((n for n in nodes if self._admitted.on(n, step.term)), key=self._position)
         found = self._found.setdefault(id(rule), (rule, {}))[1]  # an identity is only good while the rule lives
         for n in admitted:
             if n.index not in found and n.index not in self._copies:

@@ -123,15 +123,20 @@ class Evaluator:
         except MalformedNodeError:
             self._unknown(call)
             return
+        plain = True
         for name, fact in zip(node.outputs, outputs, strict=False):
             if name:
-                scope.facts[name] = fact if fact.dtype not in _COUNTING else _with_values(call, fact, name)
+                given = fact if fact.dtype not in _COUNTING else _with_values(call, fact, name)
+                scope.facts[name] = given
+                plain = plain and given is fact
+            elif fact.dtype in _COUNTING:
+                plain = False
         if any(repeats):
             for name, source in zip(node.outputs, repeats, strict=False):
                 if name and source:
                     self._alias(scope, name, source)
         elif known is None and key in self._results and node.op not in BY_SURROUNDINGS:
-            self._results[key] = _Result(outputs, all(fact.dtype not in _COUNTING for fact in outputs))
+            self._results[key] = _Result(outputs, plain)
 
     def _outputs(self, call: Call, operator: Callable[[Call], Fact | list[Fact]], key: object) -> Sequence[Fact]:
         """The facts of all outputs. Nodes of a scope that do the same with the same facts, as layers do, share them.
@@ -178,7 +183,7 @@ class Evaluator:
         facts = scope.facts
         for tensor in scope.graph.initializer:
             if tensor.name in scope.initializers:
-                facts[tensor.name] = tensor_fact(tensor, self.model)
+                facts[tensor.name] = self._one(tensor_fact(tensor, self.model))
         for sparse in scope.graph.sparse_initializer:
             if sparse.values.name not in scope.inputs:
                 facts[sparse.values.name] = Fact(sparse.values.data_type, tuple(sparse.dims))
