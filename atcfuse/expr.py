@@ -115,11 +115,14 @@ def _characters_before(text: str, row: int) -> int:
     return lead + (sum(len(line) + 1 for line in text.strip().split("\n")[: row - 1]) if row > 1 else 0)
 
 
-_ALLOWED = (
-    ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp,
-    ast.Compare, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd, ast.Not,
-    ast.And, ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.IfExp, ast.Attribute,
-)  # fmt: skip
+_LEAVES = frozenset({
+    ast.Load, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd,
+    ast.Not, ast.And, ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn,
+})  # fmt: skip
+_ALLOWED = _LEAVES | {
+    ast.Name, ast.List, ast.Tuple, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp,
+    ast.Attribute,
+}  # fmt: skip
 
 
 def _check(tree: ast.expr, span: Span, text: str, code: str) -> None:
@@ -129,14 +132,16 @@ def _check(tree: ast.expr, span: Span, text: str, code: str) -> None:
         if depth > MAX_DEPTH:
             what = f"expression nested more than {MAX_DEPTH} deep"
             raise AtcfuseError(error(code, what, place(span, text, node)))
-        if not isinstance(node, _ALLOWED):
+        kind = type(node)
+        if kind not in _ALLOWED:
             hint = "allowed are names, numbers, text, lists, arithmetic, comparison, and/or/not and calls"
-            what = f"{type(node).__name__} is not part of the expression language"
+            what = f"{kind.__name__} is not part of the expression language"
             raise AtcfuseError(error(code, what, place(span, text, node), hint))
         if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, type(...), type(None))):
             what = f"{node.value!r} is not a number or text"
             raise AtcfuseError(error(code, what, place(span, text, node)))
-        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+        if kind not in _LEAVES:
+            stack += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
 
 
 def dotted(node: ast.expr) -> str:

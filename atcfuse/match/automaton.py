@@ -49,7 +49,7 @@ class Automaton:
         self._states: dict[object, int] = {}
         self._depth: list[int] = []
         self._always: set[int] = set()
-        self._by_op: dict[str, list[_Production]] = defaultdict(list)
+        self._by_op: dict[str, dict[int | None, list[_Production]]] = defaultdict(lambda: defaultdict(list))
         self._follows: dict[int, list[int]] = defaultdict(list)
         self._terms: dict[int, int | None] = {}
         self._classes: dict[frozenset[int], Class] = {}
@@ -101,10 +101,14 @@ class Automaton:
     def _operator(self, op: str, operands: tuple[int | None, ...]) -> int:
         state, fresh = self._enter((op, operands), operands)
         if fresh:
-            self._by_op[op].append(_Production(state, operands))
+            self._produce(op, state, operands)
             if len(operands) == 2 and op in COMMUTATIVE:
-                self._by_op[op].append(_Production(state, operands[::-1]))
+                self._produce(op, state, operands[::-1])
         return state
+
+    def _produce(self, op: str, state: int, operands: tuple[int | None, ...]) -> None:
+        """Enters a production of an operator, under the state that it wants of the first operand."""
+        self._by_op[op][operands[0] if operands else ANY].append(_Production(state, operands))
 
     def _viewed(self, operand: int | None, itself: bool) -> int | None:
         """Views of a value for which a state holds, one at least unless it is one `itself`."""
@@ -113,7 +117,8 @@ class Automaton:
         state, fresh = self._enter(("viewed", operand, itself), (operand,))
         if fresh:
             for op in VIEW_OPERATORS:
-                self._by_op[op] += [_Production(state, (operand,)), _Production(state, (state,))]
+                self._produce(op, state, (operand,))
+                self._produce(op, state, (state,))
             if itself and operand is not None:
                 self._follows[operand].append(state)
         return state
@@ -167,8 +172,11 @@ class Automaton:
         return self._class(set())
 
     def _reached(self, op: str, operands: tuple[Class, ...]) -> set[int]:
-        sets = [self.sets[operand] for operand in operands]
-        return {p.state for p in self._by_op.get(op, ()) if _fits(p.operands, sets)}
+        if op not in self._by_op:
+            return set()
+        sets, by_first = [self.sets[operand] for operand in operands], self._by_op[op]
+        firsts = [ANY, *(by_first.keys() & sets[0])] if sets else by_first
+        return {p.state for first in firsts for p in by_first.get(first, ()) if _fits(p.operands[1:], sets[1:])}
 
     def _class(self, states: set[int]) -> Class:
         """The number of a set of states and all that follow from them."""
