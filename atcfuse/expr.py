@@ -13,7 +13,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Any
 
@@ -78,15 +78,15 @@ def parse(text: str, span: Span, code: str = "ATF212") -> Expr:
     if len(text) > MAX_LENGTH:
         raise AtcfuseError(error(code, f"expression longer than {MAX_LENGTH} characters", span))
     try:
-        with _PARSING, warnings.catch_warnings():
-            warnings.simplefilter("error")  # `1if` and other spellings that Python is about to give up
-            tree = ast.parse(text.strip(), mode="eval").body
+        tree, mistake = _parsed(text.strip())
     except (SyntaxWarning, DeprecationWarning, SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         row, column = getattr(problem, "lineno", None) or 1, getattr(problem, "offset", None) or 0
         here = shifted(span, _characters_before(text, row) + max(column - 1, 0))
         hint = "write names, numbers, calls and arithmetic as in Python"
         raise AtcfuseError(error(code, f"cannot read {text.strip()!r}: {_reason(problem)}", here, hint)) from None
-    _check(tree, span, text, code)
+    if mistake is not None:
+        node, what, hint = mistake
+        raise AtcfuseError(error(code, what, place(span, text, node), hint))
     return Expr(text.strip(), tree, shifted(span, len(text) - len(text.lstrip())) if text[:1].isspace() else span)
 
 
@@ -125,23 +125,33 @@ _ALLOWED = _LEAVES | {
 }  # fmt: skip
 
 
-def _check(tree: ast.expr, span: Span, text: str, code: str) -> None:
+@lru_cache(maxsize=2048)
+def _parsed(text: str) -> tuple[ast.expr, tuple[ast.AST, str, str] | None]:
+    """The tree of a text, which is never changed, and the first mistake in it with a hint.
+
+    Rules repeat each other's expressions. Raises what `ast.parse` raises.
+    """
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("error")  # `1if` and other spellings that Python is about to give up
+        tree = ast.parse(text, mode="eval").body
+    return tree, _mistake(tree)
+
+
+def _mistake(tree: ast.expr) -> tuple[ast.AST, str, str] | None:
     stack: list[tuple[ast.AST, int]] = [(tree, 0)]
     while stack:
         node, depth = stack.pop()
-        if depth > MAX_DEPTH:
-            what = f"expression nested more than {MAX_DEPTH} deep"
-            raise AtcfuseError(error(code, what, place(span, text, node)))
         kind = type(node)
+        if depth > MAX_DEPTH:
+            return node, f"expression nested more than {MAX_DEPTH} deep", ""
         if kind not in _ALLOWED:
             hint = "allowed are names, numbers, text, lists, arithmetic, comparison, and/or/not and calls"
-            what = f"{kind.__name__} is not part of the expression language"
-            raise AtcfuseError(error(code, what, place(span, text, node), hint))
+            return node, f"{kind.__name__} is not part of the expression language", hint
         if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, type(...), type(None))):
-            what = f"{node.value!r} is not a number or text"
-            raise AtcfuseError(error(code, what, place(span, text, node)))
+            return node, f"{node.value!r} is not a number or text", ""
         if kind not in _LEAVES:
             stack += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
+    return None
 
 
 def dotted(node: ast.expr) -> str:
