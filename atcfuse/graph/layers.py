@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
-from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, constant
+from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, read_tensor
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.index import Scope
 
@@ -283,7 +283,7 @@ class _Uses:
             return fact.dtype, fact.shape
         if tensor.data_location == tensor.EXTERNAL and tensor.dims and math.prod(tensor.dims) > MAX_EXTERNAL_BYTES:
             return fact.dtype, fact.shape, "on disk"
-        array = constant(scope, name)
+        array = read_tensor(tensor, scope.model)
         return fact.dtype, fact.shape, tensor.data_location, None if array is None else _content(array)
 
 

@@ -16,7 +16,7 @@ from atcfuse.match.builtins import BUILTINS
 from atcfuse.match.copies import Copies
 from atcfuse.match.engine import Matcher
 from atcfuse.match.frames import Frame, frame_of
-from atcfuse.match.heads import Heads
+from atcfuse.match.heads import Heads, HeadSet
 from atcfuse.match.required import required_operators
 from atcfuse.match.search import Match, Search
 from atcfuse.match.values import Refusal
@@ -73,6 +73,7 @@ class RuleFinder:
         self._occurrences = Occurrences(self._search)
         self._by_op = self._search.by_op
         self._required: dict[str, bool] = {}
+        self._named: dict[str, HeadSet] = {}
         self._matched: dict[str, list[Match]] = {}
         self._found: dict[int, tuple[Rule, dict[int, Match | object]]] = {}
         self._near: dict[tuple[str, int], bool] = {}
@@ -101,7 +102,9 @@ class RuleFinder:
         step = rule.step(rule.anchor)
         if step is None:
             return []
-        ops = self.heads.of(step.term, rule.steps)
+        if rule.name not in self._named:
+            self._named[rule.name] = self.heads.of(step.term, rule.steps)
+        ops = self._named[rule.name]
         named = self._by_op.keys() if ops is None else ops
         if among is None:
             looked_at = [n for op in named for n in self._by_op.get(op, ())]
