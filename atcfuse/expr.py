@@ -58,9 +58,9 @@ class Expr:
         called = {id(n.func) for n in self._nodes if isinstance(n, ast.Call)}
         return frozenset(n.id for n in self._nodes if isinstance(n, ast.Name) and id(n) not in called)
 
-    @cached_property
+    @property
     def _nodes(self) -> tuple[ast.AST, ...]:
-        return tuple(ast.walk(self.tree))
+        return _nodes_of(self.tree)
 
     @cached_property
     def argument_names(self) -> frozenset[str]:
@@ -123,6 +123,12 @@ _ALLOWED = _LEAVES | {
     ast.Name, ast.List, ast.Tuple, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp,
     ast.Attribute,
 }  # fmt: skip
+
+
+@lru_cache(maxsize=2048)
+def _nodes_of(tree: ast.expr) -> tuple[ast.AST, ...]:
+    """All nodes of a tree, which expressions of the same text have in common."""
+    return tuple(ast.walk(tree))
 
 
 @lru_cache(maxsize=2048)
