@@ -67,6 +67,7 @@ class Kernels:
         self._rendered: dict[_Key, tuple[GeneratedKernel, Mapping[str, int]]] = {}
         self._planned: dict[_Key, KernelWork | Refusal] = {}
         self._refused: dict[_Key, Refusal | None] = {}
+        self._of_scopes: dict[int, tuple[Scope, dict[str, KernelWork | None]]] = {}
         self.launches = Launches(device)
 
     def refusal(self, spec: KernelSpec, attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> Refusal | None:
@@ -117,6 +118,21 @@ class Kernels:
             kernel = render_kernel(spec, attributes, dtypes, build_name(self.device))
             self._rendered[key] = kernel, api_calls(kernel.files[f"{kernel.function}.cpp"])
         return self._rendered[key]
+
+    def of_scope(self, scope: Scope, specs: Mapping[str, KernelSpec], sizes: Sizes) -> Mapping[str, KernelWork | None]:
+        """The work of the fused nodes of a scope and the bodies in it by the values they make first.
+
+        Worked out once a scope; `specs` and `sizes` are those of the run.
+        """
+        if id(scope) not in self._of_scopes:
+            found: dict[str, KernelWork | None] = {}
+            for here in (scope, *_inner(scope)):
+                for op, nodes in here.by_op.items():
+                    spec = find_kernel(specs.values(), op)
+                    if spec is not None:
+                        found.update((node.outputs[0], self.of_node(here, node, spec, sizes)) for node in nodes)
+            self._of_scopes[id(scope)] = scope, found
+        return self._of_scopes[id(scope)][1]
 
     def of_node(self, scope: Scope, node: Node, spec: KernelSpec, sizes: Sizes) -> KernelWork | None:
         """The work of a fused node of a model whose facts are known; None where no kernel takes it."""
@@ -187,7 +203,7 @@ def model_cost(
         works = [*_casts_in(scope, sizes), *works, *_casts_out(scope, sizes)]
     if kernels.device.cube_layout == "fractal":
         works = with_layout_changes(works, scope.outputs)
-    return kernels.launches.cost(works, _fused(scope, kernels, specs, sizes))
+    return kernels.launches.cost(works, kernels.of_scope(scope, specs, sizes))
 
 
 def _casts_in(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:
@@ -212,19 +228,6 @@ def _elements(scope: Scope, name: str, sizes: Sizes) -> int:
 def narrows(mode: str) -> bool:
     """Whether a precision mode makes float16 of float32 everywhere."""
     return compute_type(FLOAT32, mode) == FLOAT16
-
-
-def _fused(
-    scope: Scope, kernels: Kernels, specs: Mapping[str, KernelSpec], sizes: Sizes
-) -> dict[str, KernelWork | None]:
-    """The kernels of the fused nodes by the values they make first."""
-    found: dict[str, KernelWork | None] = {}
-    for here in (scope, *_inner(scope)):
-        for op, nodes in here.by_op.items():
-            spec = find_kernel(specs.values(), op)
-            if spec is not None:
-                found.update((node.outputs[0], kernels.of_node(here, node, spec, sizes)) for node in nodes)
-    return found
 
 
 def _inner(scope: Scope) -> list[Scope]:

@@ -147,7 +147,8 @@ def _add_tensors(scope: Scope, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def _reads(scope: Scope, node: Node) -> set[str]:
-    read = {n for n in node.inputs if n}
+    read = set(node.inputs)
+    read.discard("")
     if scope.bodies:
         read |= {n for owner, body in scope.bodies if owner is node for n in body.free_names()}
     return read
@@ -156,23 +157,23 @@ def _reads(scope: Scope, node: Node) -> set[str]:
 def _dead(scope: Scope, removed: set[int], made: Sequence[NewNode]) -> set[int]:
     """Nodes that nobody reads any more because their readers were removed."""
     read = {i for n in made for i in n.inputs if isinstance(i, str)}
-    dead: set[int] = set()
-    pending = list(removed)
+    gone, pending = set(removed), list(removed)
+    nodes, producers = scope.nodes, scope.producers
     while pending:
-        for name in _reads(scope, scope.nodes[pending.pop()]):
-            node = scope.producers.get(name)
-            if node is None or node.index in removed or node.index in dead:
+        for name in _reads(scope, nodes[pending.pop()]):
+            node = producers.get(name)
+            if node is None or node.index in gone:
                 continue
-            if all(_unread(scope, o, removed, dead, read) for o in node.outputs if o):
-                dead.add(node.index)
+            if all(_unread(scope, o, gone, read) for o in node.outputs if o):
+                gone.add(node.index)
                 pending.append(node.index)
-    return dead
+    return gone - removed
 
 
-def _unread(scope: Scope, value: str, removed: set[int], dead: set[int], read: set[str]) -> bool:
+def _unread(scope: Scope, value: str, gone: set[int], read: set[str]) -> bool:
     if value in read or scope.is_output(value):
         return False
-    return all(r.index in removed or r.index in dead for r in scope.readers(value))
+    return all(r.index in gone for r in scope.readers(value))
 
 
 class _Constants:

@@ -4,6 +4,7 @@ all, estimated (`VECTOR_PASSES`) where the toolkit's kernel is not known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
@@ -102,21 +103,27 @@ def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narro
     if kind != "launch":
         return NO_WORK
     reads: dict[str, int] = {}
+    constants: list[str] = []
     for name in node.inputs:
-        if name:
-            reads[name] = reads.get(name, 0) + _bytes(scope, name, sizes, narrow)
-    product = _product(scope, node, sizes, narrow)
+        if name in reads:
+            reads[name] += _bytes(scope, name, sizes, narrow)
+        elif name:
+            reads[name] = _bytes(scope, name, sizes, narrow)
+            made = name in scope.producers and name not in scope.alias  # what a node makes is no tensor
+            if scope.fact(name).is_constant or (not made and scope.tensor(name) is not None):
+                constants.append(name)
+    product = _product(scope, node, sizes, narrow) if node.op in ("MatMul", "Gemm") else None
     output = node.outputs[0]
     return OpWork(
         op=node.op,
         name=node.name,
         reads=reads,
         writes={name: _bytes(scope, name, sizes, narrow) for name in node.outputs if name},
-        cube_flops=product.flops if product else _conv_flops(scope, node, sizes),
+        cube_flops=product.flops if product else _conv_flops(scope, node, sizes) if "Conv" in node.op else 0,
         vector_elements=_vector_elements(scope, node, sizes),
         dtype=_dtype(scope, node, output, narrow),
         product=product,
-        constants=frozenset([name for name in reads if scope.fact(name).is_constant or scope.tensor(name) is not None]),
+        constants=frozenset(constants),
     )
 
 
@@ -193,15 +200,11 @@ def _shape(scope: Scope, name: str, sizes: Sizes) -> tuple[int, ...] | None:
 
 
 def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for extent in shape:
-        total *= extent
-    return min(total, BEYOND_COUNTING)
+    return min(math.prod(shape), BEYOND_COUNTING)
 
 
 def _product(scope: Scope, node: Node, sizes: Sizes, narrow: bool) -> Product | None:
-    if node.op not in ("MatMul", "Gemm"):
-        return None
+    """What a MatMul or Gemm multiplies."""
     a, b = _shape(scope, node.input(0), sizes), _shape(scope, node.input(1), sizes)
     if not a or not b:
         return None

@@ -77,6 +77,7 @@ class RuleFinder:
         self._matched: dict[str, list[Match]] = {}
         self._found: dict[int, tuple[Rule, dict[int, Match | object]]] = {}
         self._near: dict[tuple[str, int], bool] = {}
+        self._anchors: dict[tuple[str, int], bool] = {}
         self._shorter: dict[tuple[int, int], tuple[Match, Match | None]] = {}
 
     @cached_property
@@ -208,7 +209,7 @@ class RuleFinder:
         left = (n for n in self._head_nodes(step) if n.index not in matched and n.index not in passed_over)
         fragment, frame, misses = self._anchoring(step), _frame(rule), []
         for node in left:
-            if fragment is not None and not self._is_anchor(fragment, self._model(node)):
+            if fragment is not None and not self._anchors_at(fragment, self._model(node)):
                 continue
             told = self._telling.from_anchor(rule, step, node, frame)
             if isinstance(told, tuple):
@@ -233,6 +234,13 @@ class RuleFinder:
     def _model(self, node: Node) -> Node:
         """The node that is searched from instead of one in the middle of many layers."""
         return self.scope.nodes[self._copies.model(node.index)] if node.index in self._copies else node
+
+    def _anchors_at(self, fragment: Fragment, node: Node) -> bool:
+        """`_is_anchor`, remembered: one node is the model of all those in layers that are alike."""
+        key = fragment.name, node.index
+        if key not in self._anchors:
+            self._anchors[key] = self._is_anchor(fragment, node)
+        return self._anchors[key]
 
     def _is_anchor(self, fragment: Fragment, node: Node) -> bool:
         """Whether a fragment is found on a node, or so much that the rest needs a reason, and not inside another."""
