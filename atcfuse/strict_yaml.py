@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -177,8 +177,9 @@ def _compose(text: str, shown: str, loader: type[Any]) -> list[yaml.Node]:
     roots: list[yaml.Node] = []
     open_nodes: list[tuple[yaml.Node, list[yaml.Node]]] = []  # collections, and the nodes found in each so far
     events: Iterable[Any] = yaml.parse(text, Loader=loader)
+    node: Any
     for event in events:
-        kind, node = type(event), cast("Any", None)
+        kind, node = type(event), None
         if kind is yaml.AliasEvent or getattr(event, "anchor", None):
             raise _refused(event, shown, "ATF204", "anchors and aliases are not allowed", "write the value out")
         tag = getattr(event, "tag", None)

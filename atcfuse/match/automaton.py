@@ -127,12 +127,12 @@ class Automaton:
         fragment = self._book.fragments[name]
         if any(operand is not None and self._depth[operand] > MAX_NESTING for operand in operands):
             operands = (ANY,) * len(operands)
+        if (name, operands) in self._states:
+            return self._states[name, operands]
         params = dict(zip(fragment.params, operands, strict=False))
-        contexts = (
-            (a.result, _Context({n: step for step in a.steps for n in step.names}, params))
-            for a in fragment.alternatives
-        )
-        return self._either((name, operands), list(contexts), operands)
+        tables = ({n: step for step in a.steps for n in step.names} for a in fragment.alternatives)
+        contexts = [(a.result, _Context(table, params)) for a, table in zip(fragment.alternatives, tables, strict=True)]
+        return self._either((name, operands), contexts, operands)
 
     def _either(
         self, key: object, ways: Sequence[tuple[Term, _Context]], operands: tuple[int | None, ...] = ()
