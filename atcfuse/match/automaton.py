@@ -42,7 +42,11 @@ class _Context(NamedTuple):
 
 
 class Automaton:
-    """The states of a rule book and the transitions met so far; scopes share it. `sets` are the states by class."""
+    """The states of a rule book and the transitions met so far; scopes share it.
+
+    `sets` are the states by class, `terms` the state of each term in a rule or in an alternative of a fragment, whose
+    parameters may then be any value, by its identity.
+    """
 
     def __init__(self, book: RuleBook) -> None:
         self._book = book
@@ -51,7 +55,7 @@ class Automaton:
         self._always: set[int] = set()
         self._by_op: dict[str, dict[int | None, list[_Production]]] = defaultdict(lambda: defaultdict(list))
         self._follows: dict[int, list[int]] = defaultdict(list)
-        self._terms: dict[int, int | None] = {}
+        self.terms: dict[int, int | None] = {}
         self._classes: dict[frozenset[int], Class] = {}
         self.sets: list[frozenset[int]] = []
         self._transitions: dict[tuple[str, tuple[Class, ...]], Class] = {}
@@ -66,10 +70,6 @@ class Automaton:
         for term in (*terms, *(step.term for step in steps)):
             self._of(term, _Context(table, {}))
 
-    def state(self, term: Term) -> int | None:
-        """The state of a term in a rule or in an alternative of a fragment, whose parameters may then be any value."""
-        return self._terms.get(id(term), ANY)
-
     def _of(self, term: Term, context: _Context) -> int | None:
         if isinstance(term, Ref):
             step = context.steps.get(term.name)
@@ -82,7 +82,7 @@ class Automaton:
         else:
             return ANY
         if not context.params:
-            self._terms[id(term)] = state
+            self.terms[id(term)] = state
         return state
 
     def _call(self, term: Call, context: _Context) -> int | None:
@@ -155,10 +155,6 @@ class Automaton:
         self._depth.append(1 + max((self._depth[o] for o in operands if o is not None), default=0))
         return state, True
 
-    def holds(self, state: int | None, found: Class) -> bool:
-        """Whether a state is among those of a value."""
-        return state is ANY or state in self.sets[found]
-
     def after(self, op: str, operands: tuple[Class, ...]) -> Class:
         """The class of what an operator makes of values of these classes."""
         key = op, operands
@@ -208,7 +204,7 @@ class Admitted:
     """What the automaton admits at the values of one scope."""
 
     def __init__(self, scope: Scope, automaton: Automaton) -> None:
-        self._automaton = automaton
+        self._terms, self._sets = automaton.terms, automaton.sets
         alias, outside = scope.alias, automaton.outside()
         self._alias = alias
         self._classes: dict[str, Class] = {}
@@ -223,15 +219,15 @@ class Admitted:
 
     def at(self, value: str, term: Term) -> bool:
         """Whether a term may match at a value, no-ops looked through."""
-        found = self._classes.get(self._alias.get(value, value), self._outside)
-        return self._automaton.holds(self._automaton.state(term), found)
+        state = self._terms.get(id(term), ANY)
+        return state is ANY or state in self._sets[self._classes.get(self._alias.get(value, value), self._outside)]
 
     def among(self, nodes: Iterable[Node], term: Term) -> list[Node]:
         """The nodes of which a term may match at what they make."""
-        state = self._automaton.state(term)
+        state = self._terms.get(id(term), ANY)
         if state is ANY:
             return list(nodes)
-        classes, alias, outside, sets = self._classes, self._alias, self._outside, self._automaton.sets
+        classes, alias, outside, sets = self._classes, self._alias, self._outside, self._sets
         found = []
         for node in nodes:
             value = node.outputs[0] or next((o for o in node.outputs if o), "")
