@@ -62,8 +62,8 @@ class Node:
     def written(self) -> tuple[bytes, ...]:
         """The attributes as they are written, in an order that does not depend on the exporter: to compare nodes by."""
         if self._written is None:
-            written = [a.SerializeToString() for a in self.proto.attribute]
-            self._written = tuple(sorted(written) if len(written) > 1 else written)
+            attributes = self.proto.attribute
+            self._written = tuple(sorted([a.SerializeToString() for a in attributes])) if attributes else ()
         return self._written
 
     def input(self, position: int) -> str:

@@ -12,12 +12,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import sub
+from operator import eq
 from typing import TYPE_CHECKING, NamedTuple
 
 from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, read_tensor
 from atcfuse.graph.facts import Fact
-from atcfuse.graph.index import Scope
+from atcfuse.graph.index import Node, Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,6 +124,13 @@ class _Place(NamedTuple):
     made: bool
 
 
+class _Spans(dict[str, float]):
+    """Between how many nodes a value lies; without end for one of an enclosing graph."""
+
+    def __missing__(self, name: str) -> float:
+        return math.inf
+
+
 class Wiring:
     """Where the values of a scope are made and read, by position; `spans` is how far that is apart at most."""
 
@@ -140,15 +147,15 @@ class Wiring:
             for slot, name in enumerate(node.outputs):
                 if name:
                     places[name] = _Place(position, slot, True)
-        self.spans = {
-            name: readers[name][-1] - place.position if name in readers else 0
+        self.spans = _Spans(
+            (name, readers[name][-1] - place.position if name in readers else 0)
             for name, place in places.items()
             if place.made or scope.defines(name)
-        }
+        )
 
     def is_shared(self, name: str, window: int) -> bool:
         """Whether a value is read from farther than `window` nodes apart, or comes from an enclosing graph."""
-        return self.spans.get(name, math.inf) > window
+        return self.spans[name] > window
 
 
 def alike_layers(scope: Scope) -> tuple[Layers, ...]:
@@ -214,14 +221,14 @@ def _stretches(wiring: Wiring, kinds: Sequence[int], period: int, taken: Sequenc
 
 
 def _same_kinds(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
-    return _streaks((kinds[i] == kinds[i - period] for i in range(period, len(kinds))), period)
+    return _streaks(map(eq, kinds[period:], kinds), period)
 
 
 def _streaks(flags: Iterable[bool], first: int) -> Iterator[tuple[int, int]]:
     """Where flags are set without a gap, as start and stop; the first flag is at `first`."""
     position = first
     for is_set, group in groupby(flags):
-        length = sum(1 for _ in group)
+        length = len(list(group))
         if is_set:
             yield position, position + length
         position += length
@@ -235,22 +242,21 @@ class _Uses:
         self._constants: dict[str, object] = {}
 
     def alike(self, start: int, stop: int) -> Iterator[bool]:
-        """Whether each node reads what the one a period before reads, and is read as that one is."""
+        """Whether each node, of the same kind as the one a period before, reads and is read as that one."""
         nodes, order, period = self._scope.nodes, self._scope.order, self._period
-        operands, results = self._operands, self._results
         for position in range(start, stop):
-            node, model = nodes[order[position]], nodes[order[position - period]]
-            yield (
-                len(node.inputs) == len(model.inputs)
-                and len(node.outputs) == len(model.outputs)
-                and all(map(operands, node.inputs, model.inputs))
-                and all(map(results, node.outputs, model.outputs))
-            )
+            yield self._is_alike(nodes[order[position]], nodes[order[position - period]])
+
+    def _is_alike(self, node: Node, model: Node) -> bool:
+        for name, other in zip(node.inputs, model.inputs, strict=True):
+            if not self._operands(name, other):
+                return False
+        return all(map(self._results, node.outputs, model.outputs))
 
     def _operands(self, name: str, model: str) -> bool:
         """Whether a node's operand is to it what the `model` is to the one a period before."""
         spans, window = self._wiring.spans, 2 * self._period
-        if spans.get(name, math.inf) > window or spans.get(model, math.inf) > window:  # one of them is shared
+        if spans[name] > window or spans[model] > window:  # one of them is shared
             return name == model
         here, there = self._wiring.places[name], self._wiring.places[model]
         if here.position - there.position != self._period or here.slot != there.slot or here.made != there.made:
@@ -259,16 +265,16 @@ class _Uses:
 
     def _results(self, name: str, model: str) -> bool:
         """Whether a result is read and repeats something as the `model` does."""
-        wiring, scope, window = self._wiring, self._scope, 2 * self._period
-        if wiring.spans.get(name, math.inf) > window or wiring.spans.get(model, math.inf) > window:
+        wiring, scope, period = self._wiring, self._scope, self._period
+        if wiring.spans[name] > 2 * period or wiring.spans[model] > 2 * period:
             return name == model  # no two nodes make it: neither has this output
-        here, there = wiring.readers.get(name, ()), wiring.readers.get(model, ())
-        if len(here) != len(there) or any(map(self._period.__ne__, map(sub, here, there))):
+        if [reader - period for reader in wiring.readers[name]] != wiring.readers[model]:
             return False
         if (name in scope.outputs) != (model in scope.outputs):
             return False
-        repeated, again = scope.alias.get(name), scope.alias.get(model)
-        return repeated == again if repeated is None or again is None else self._operands(repeated, again)
+        if name not in scope.alias or model not in scope.alias:
+            return name not in scope.alias and model not in scope.alias
+        return self._operands(scope.alias[name], scope.alias[model])
 
     def _constant(self, name: str) -> object:
         """What rules may ask of a value that no node makes."""

@@ -93,7 +93,7 @@ class Evaluator:
         facts, results = scope.facts, self._results
         for index in scope.order:
             node = nodes[index]
-            inputs = [(facts.get(i) or scope.fact(i)) if i else UNKNOWN for i in node.inputs]
+            inputs = [facts[i] if i in facts else scope.fact(i) if i else UNKNOWN for i in node.inputs]
             key = own, node.op, node.written, *inputs, len(node.outputs)
             known = results.get(key)
             if known is not None and known.plain:
