@@ -32,6 +32,7 @@ from atcfuse.tiling import Platform, family_of
 Shapes = Mapping[str, tuple[int, ...]]
 _Key = tuple[Any, ...]
 
+_OURS = f"{DOMAIN}::"
 _BUILT_FOR = {"910B": "Ascend910B1", "310P": "Ascend310P3"}
 
 
@@ -248,36 +249,33 @@ class Launches:
     def cost(self, works: Sequence[OpWork], fused: Mapping[str, KernelWork | None]) -> ModelCost:
         """What launches cost one after another; `fused` has the kernels of fused nodes by what they make first."""
         kernels = [self._kernel_of(work, fused) for work in works]
-        plans = [self._plan(work.product, self._chip) for work in works]
+        plans = [None if work.product is None else self._plan(work.product, self._chip) for work in works]
         moved = moved_by(works, plans, self._device.l2)
         moved = [m if k is None else _with_kernel(m, k, self._device.l2) for m, k in zip(moved, kernels, strict=True)]
         times = [self._time(w, p, m, k) for w, p, m, k in zip(works, plans, moved, kernels, strict=True)]
         launches, accesses = len(works), max(1, handovers(works)) if works else 0
         launch, access = self._device.launch_us, self._device.ddr_access_us
-        known = all(k is not None or not w.op.startswith(f"{DOMAIN}::") for w, k in zip(works, kernels, strict=True))
-        low = launches * launch.low + accesses * access.low + sum(t[0] for t in times)
-        high = launches * launch.high + accesses * access.high + sum(t[1] for t in times)
+        unknown = [w for w, k in zip(works, kernels, strict=True) if k is None and w.op.startswith(_OURS)]
+        low = launches * launch.low + accesses * access.low + sum([t[0] for t in times])
+        high = launches * launch.high + accesses * access.high + sum([t[1] for t in times])
+        nodes = [(w, k) for w, k in zip(works, kernels, strict=True) if not w.added]
         return ModelCost(
-            launches=sum(not w.added for w in works),
+            launches=len(nodes),
             tensor_bytes=sum(
-                w.tensor_bytes if k is None else moved_by_kernel(k, self._device.l2).ddr
-                for w, k in zip(works, kernels, strict=True)
-                if not w.added
+                [w.tensor_bytes if k is None else moved_by_kernel(k, self._device.l2).ddr for w, k in nodes]
             ),
-            gm_bytes=sum(m.gm_read + m.gm_written for m in moved),
-            ddr_bytes=sum(m.ddr for m in moved),
+            gm_bytes=sum([m.gm_read + m.gm_written for m in moved]),
+            ddr_bytes=sum([m.ddr for m in moved]),
             workspace_footprint=max((k.workspace_footprint for k in kernels if k is not None), default=0),
-            conversions=sum(w.added for w in works),
-            time_us=Range(low, high) if known else None,
+            conversions=len(works) - len(nodes),
+            time_us=None if unknown else Range(low, high),
         )
 
     @staticmethod
     def _kernel_of(work: OpWork, fused: Mapping[str, KernelWork | None]) -> KernelWork | None:
-        return fused.get(next(iter(work.writes))) if work.op.startswith(f"{DOMAIN}::") else None
+        return fused.get(next(iter(work.writes))) if work.op.startswith(_OURS) else None
 
-    def _plan(self, product: Product | None, chip: Platform) -> ProductPlan | None:
-        if product is None:
-            return None
+    def _plan(self, product: Product, chip: Platform) -> ProductPlan:
         sizes = product.batch, product.m, product.n, product.k, product.element_bytes
         if sizes not in self._plans:
             self._plans[sizes] = plan_product(product, chip)
