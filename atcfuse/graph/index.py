@@ -55,7 +55,8 @@ class Node:
     def attributes(self) -> dict[str, Any]:
         """The attributes as Python values (text as str, tensors and graphs as protobufs)."""
         if self._attributes is None:
-            self._attributes = {a.name: attribute_value(a) for a in self.proto.attribute}
+            bare = self._written == ()
+            self._attributes = {} if bare else {a.name: attribute_value(a) for a in self.proto.attribute}
         return self._attributes
 
     @property
