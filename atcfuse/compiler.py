@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from atcfuse.loader import load_rules
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
-from atcfuse.records import dataclass
 from atcfuse.report.bounds import bounded
 from atcfuse.resources import data_folder
 from atcfuse.rounds import (

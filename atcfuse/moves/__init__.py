@@ -6,6 +6,7 @@ Moves are tried. One that no fusion takes up (`stuck`) is undone, and the model 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from atcfuse.graph.edit import Names, Replacement, apply
@@ -23,7 +24,6 @@ from atcfuse.moves import (
     unread,
     unshare,
 )
-from atcfuse.records import dataclass
 
 
 class Move(Protocol):
@@ -44,38 +44,29 @@ class Move(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """How moves of one kind are found at a node, and carried out; `ops` are the operators of nodes where one may be.
+    """How moves of one kind are found at a node, and carried out.
 
     Carrying out gives the values by which a trial is told, the operator that makes them while nothing takes it up, and
     what is put in the nodes' place.
     """
 
-    ops: frozenset[str]
     find: Callable[[Scope, Node], Move | None]
     carry_out: Callable[[Any, Names], tuple[tuple[str, ...], str, Replacement]]
 
 
-def _kind(module: Any, *ops: str) -> Kind:
-    return Kind(frozenset(ops), module.find, module.carry_out)
-
-
 KINDS = (
-    _kind(unread, "Transpose"),
-    _kind(transposes, "Transpose"),
-    _kind(rescale, "Mul", "Div"),
-    _kind(einsum, "Einsum"),
-    _kind(native, "Attention"),
-    _kind(subtract, "Sub"),
-    _kind(regroup, "LayerNormalization"),
-    _kind(prefix, "Concat"),
-    _kind(sink, "Concat", *sink.ROW_WISE),
-    _kind(unshare, "Transpose"),
+    Kind(unread.find, unread.carry_out),
+    Kind(transposes.find, transposes.carry_out),
+    Kind(rescale.find, rescale.carry_out),
+    Kind(einsum.find, einsum.carry_out),
+    Kind(native.find, native.carry_out),
+    Kind(subtract.find, subtract.carry_out),
+    Kind(regroup.find, regroup.carry_out),
+    Kind(prefix.find, prefix.carry_out),
+    Kind(sink.find, sink.carry_out),
+    Kind(unshare.find, unshare.carry_out),
 )
 """Every kind of move, asked in this order for the one that a node begins or ends."""
-
-
-_KINDS_OF = {op: tuple(kind for kind in KINDS if op in kind.ops) for op in frozenset().union(*(k.ops for k in KINDS))}
-"""The kinds that may be found at nodes of an operator."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +92,7 @@ def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Beg
     for scope in model.scopes():
         taken: set[int] = set()
         for node in scope.nodes:
-            begun = _begun(scope, node) if node.op in _KINDS_OF else None
+            begun = _begun(scope, node)
             if begun is None or begun.move.name in stuck or taken & begun.move.members:
                 continue
             if any(keep.reason(n.name, n.op) for n in (scope.nodes[i] for i in begun.move.members)):
@@ -112,7 +103,7 @@ def find(model: Model, keep: KeepNodes, stuck: Collection[str] = ()) -> list[Beg
 
 
 def _begun(scope: Scope, node: Node) -> Begun | None:
-    for kind in _KINDS_OF[node.op]:
+    for kind in KINDS:
         move = kind.find(scope, node)
         if move is not None:
             return Begun(kind, move)

@@ -5,13 +5,14 @@ As with the other moves, one after which no attention is fused is undone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from atcfuse.graph.constants import NUMPY_TYPES
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.respelling import Respelling
-from atcfuse.records import dataclass
 
 _FLOATS = frozenset({1, 10})
 _NEUTRAL = {"is_causal": 0, "softcap": 0.0, "qk_matmul_output_mode": 0}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.graph.index import Node, Scope
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)
