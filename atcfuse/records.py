@@ -26,9 +26,12 @@ else:
         return (lambda given: _made(given, frozen, eq)) if cls is None else _made(cls, frozen, eq)
 
 
-def _made(cls: type, frozen: bool, eq: bool) -> type:
+def _made(cls: type, frozen: bool, eq: bool) -> Any:
     written = frozenset(vars(cls))
-    made: type = dataclasses.dataclass(init=not frozen, repr=False, eq=False)(cls)
+    # The standard library compares what a class says of itself with what its bases say, whoever made them.
+    inherited = any(b.__dataclass_params__.frozen for b in cls.__mro__[1:] if hasattr(b, "__dataclass_params__"))
+    made: Any = dataclasses.dataclass(init=not frozen, repr=False, eq=False, frozen=frozen and inherited)(cls)
+    made.__dataclass_params__.frozen = frozen
     fields = dataclasses.fields(made)
     added: dict[str, Any] = {"__repr__": _repr([f.name for f in fields if f.repr])}
     if eq:

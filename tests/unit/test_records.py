@@ -132,6 +132,23 @@ def test_replace_and_copies(classes: dict[str, Any]) -> None:
         classes["Base"](1, d=2)
 
 
+@pytest.mark.parametrize(("first", "second"), [(OURS, dataclasses.dataclass), (STANDARD, records.dataclass)])
+def test_either_inherits_from_the_other(first: dict[str, Any], second: Callable[..., Any]) -> None:
+    @second(frozen=True)
+    class Child(first["One"]):  # type: ignore[misc]
+        y: int = 1
+
+    assert (Child(0.5).x, Child(0.5).y) == (0.5, 1)
+    assert Child(0.5) == Child(0.5, 1) != Child(0.5, 2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Child(0.5).y = 3
+    with pytest.raises(TypeError, match="cannot inherit"):
+
+        @second
+        class Opened(first["One"]):  # type: ignore[misc]
+            y: int = 1
+
+
 def test_a_record_goes_to_another_process() -> None:
     from atcfuse.diagnostics import Span
 
