@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from atcfuse.device import Device
 from atcfuse.graph.index import Scope
@@ -17,6 +17,7 @@ from atcfuse.graph.merged import merged_work
 from atcfuse.graph.traffic import Kind, KindsOf
 from atcfuse.graph.work import NO_WORK, NodeWorks, OpWork
 from atcfuse.match.find import RuleFinder
+from atcfuse.records import dataclass
 from atcfuse.rule.model import AtcPass, Rule, RuleBook
 from atcfuse.switches import Switches
 
@@ -105,7 +106,8 @@ class _Run:
 
     def apply(self, rule: Rule) -> None:
         """One pass: every match that saves a launch and overlaps only what the pass takes in."""
-        for match in self.finder.matches_among(rule, lambda node: self._is_taken(rule, node.index), self.near):
+        takes_in = _taken_in(rule)
+        for match in self.finder.matches_among(rule, lambda node: self._is_taken(takes_in, node.index), self.near):
             if not match.members.isdisjoint(self.fused):
                 continue
             touched = list({id(g): g for i in sorted(match.members) if (g := self.owner.get(i)) is not None}.values())
@@ -116,12 +118,12 @@ class _Run:
             if saved > 0:
                 self._join(rule, match.members, touched, saved)
 
-    def _is_taken(self, rule: Rule, index: int) -> bool:
-        """Whether a node is not to be looked at, or belongs to an operator that the pass does not take in."""
+    def _is_taken(self, takes_in: Set[str], index: int) -> bool:
+        """Whether a node is not to be looked at, or belongs to an operator other than a pass `takes_in`."""
         if index in self.fused or (self.near is not None and index not in self.near):
             return True
         owner = self.owner.get(index)
-        return owner is not None and owner.rule.name not in _taken_in(rule)
+        return owner is not None and owner.rule.name not in takes_in
 
     def _join(self, rule: Rule, members: frozenset[int], parts: Sequence[Group], saved: int) -> None:
         history = tuple(entry for part in parts for entry in part.applied)
@@ -306,7 +308,7 @@ class Estimate:
         """The launches that some nodes are in execution order, those of each group together."""
         single = self._single(scope)
         owners = {i: group for group in groups for i in group.members}
-        merged = {id(group): self._merged(scope, group) for group in owners.values()}
+        merged = {key: self._merged(scope, group) for key, group in {id(g): g for g in owners.values()}.items()}
         works = [merged[id(owners[i])] if i in owners else single[i] for i in _in_order(scope, members)]
         return list({id(work): work for work in works if work.launches}.values())
 

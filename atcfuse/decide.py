@@ -115,10 +115,11 @@ class Pricer:
         What follows from the cost alone is the same for all fusions that are alike.
         """
         cost = self.cost(fusion)
-        name = self.kernels.name(fusion.spec, fusion.attributes, self._types(fusion))
         if id(cost) not in self._described:
-            self._described[id(cost)] = cost, {**kernel_dict(cost.kernel, self._device), **cost_dict(cost)}
-        found = {"kernel": name, **self._described[id(cost)][1]}
+            name = self.kernels.name(fusion.spec, fusion.attributes, self._types(fusion))
+            told = {"kernel": name, **kernel_dict(cost.kernel, self._device), **cost_dict(cost)}
+            self._described[id(cost)] = cost, told
+        found = dict(self._described[id(cost)][1])
         found.update(self._saved_after_atc(fusion, cost))
         return {**found, "cost": cost.as_dict()} if stages else found
 

@@ -7,7 +7,7 @@ worked out like a fresh one. Equal kernels are rendered once, equal launches pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from atcfuse.codegen import FusedNode, GeneratedKernel, fused_node, refusal_of, render_kernel, status_of
@@ -26,11 +26,13 @@ from atcfuse.options import Options
 from atcfuse.planner import TILE_ROWS, KernelWork, ProductPlan, no_kernels, plan_product, platform
 from atcfuse.planner.registry import PLANNERS
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
+from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, family_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 _Key = tuple[Any, ...]
 
+_OURS = f"{DOMAIN}::"
 _BUILT_FOR = {"910B": "Ascend910B1", "310P": "Ascend310P3"}
 
 
@@ -66,6 +68,7 @@ class Kernels:
         self._rendered: dict[_Key, tuple[GeneratedKernel, Mapping[str, int]]] = {}
         self._planned: dict[_Key, KernelWork | Refusal] = {}
         self._refused: dict[_Key, Refusal | None] = {}
+        self._of_scopes: dict[int, tuple[Scope, dict[str, KernelWork | None]]] = {}
         self.launches = Launches(device)
 
     def refusal(self, spec: KernelSpec, attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> Refusal | None:
@@ -116,6 +119,21 @@ class Kernels:
             kernel = render_kernel(spec, attributes, dtypes, build_name(self.device))
             self._rendered[key] = kernel, api_calls(kernel.files[f"{kernel.function}.cpp"])
         return self._rendered[key]
+
+    def of_scope(self, scope: Scope, specs: Mapping[str, KernelSpec], sizes: Sizes) -> Mapping[str, KernelWork | None]:
+        """The work of the fused nodes of a scope and the bodies in it by the values they make first.
+
+        Worked out once a scope; `specs` and `sizes` are those of the run.
+        """
+        if id(scope) not in self._of_scopes:
+            found: dict[str, KernelWork | None] = {}
+            for here in (scope, *_inner(scope)):
+                for op, nodes in here.by_op.items():
+                    spec = find_kernel(specs.values(), op)
+                    if spec is not None:
+                        found.update((node.outputs[0], self.of_node(here, node, spec, sizes)) for node in nodes)
+            self._of_scopes[id(scope)] = scope, found
+        return self._of_scopes[id(scope)][1]
 
     def of_node(self, scope: Scope, node: Node, spec: KernelSpec, sizes: Sizes) -> KernelWork | None:
         """The work of a fused node of a model whose facts are known; None where no kernel takes it."""
@@ -186,7 +204,7 @@ def model_cost(
         works = [*_casts_in(scope, sizes), *works, *_casts_out(scope, sizes)]
     if kernels.device.cube_layout == "fractal":
         works = with_layout_changes(works, scope.outputs)
-    return kernels.launches.cost(works, _fused(scope, kernels, specs, sizes))
+    return kernels.launches.cost(works, kernels.of_scope(scope, specs, sizes))
 
 
 def _casts_in(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:
@@ -213,19 +231,6 @@ def narrows(mode: str) -> bool:
     return compute_type(FLOAT32, mode) == FLOAT16
 
 
-def _fused(
-    scope: Scope, kernels: Kernels, specs: Mapping[str, KernelSpec], sizes: Sizes
-) -> dict[str, KernelWork | None]:
-    """The kernels of the fused nodes by the values they make first."""
-    found: dict[str, KernelWork | None] = {}
-    for here in (scope, *_inner(scope)):
-        for op, nodes in here.by_op.items():
-            spec = find_kernel(specs.values(), op)
-            if spec is not None:
-                found.update((node.outputs[0], kernels.of_node(here, node, spec, sizes)) for node in nodes)
-    return found
-
-
 def _inner(scope: Scope) -> list[Scope]:
     return [inner for _, body in scope.bodies for inner in (body, *_inner(body))]
 
@@ -244,36 +249,33 @@ class Launches:
     def cost(self, works: Sequence[OpWork], fused: Mapping[str, KernelWork | None]) -> ModelCost:
         """What launches cost one after another; `fused` has the kernels of fused nodes by what they make first."""
         kernels = [self._kernel_of(work, fused) for work in works]
-        plans = [self._plan(work.product, self._chip) for work in works]
+        plans = [None if work.product is None else self._plan(work.product, self._chip) for work in works]
         moved = moved_by(works, plans, self._device.l2)
         moved = [m if k is None else _with_kernel(m, k, self._device.l2) for m, k in zip(moved, kernels, strict=True)]
         times = [self._time(w, p, m, k) for w, p, m, k in zip(works, plans, moved, kernels, strict=True)]
         launches, accesses = len(works), max(1, handovers(works)) if works else 0
         launch, access = self._device.launch_us, self._device.ddr_access_us
-        known = all(k is not None or not w.op.startswith(f"{DOMAIN}::") for w, k in zip(works, kernels, strict=True))
-        low = launches * launch.low + accesses * access.low + sum(t[0] for t in times)
-        high = launches * launch.high + accesses * access.high + sum(t[1] for t in times)
+        unknown = [w for w, k in zip(works, kernels, strict=True) if k is None and w.op.startswith(_OURS)]
+        low = launches * launch.low + accesses * access.low + sum([t[0] for t in times])
+        high = launches * launch.high + accesses * access.high + sum([t[1] for t in times])
+        nodes = [(w, k) for w, k in zip(works, kernels, strict=True) if not w.added]
         return ModelCost(
-            launches=sum(not w.added for w in works),
+            launches=len(nodes),
             tensor_bytes=sum(
-                w.tensor_bytes if k is None else moved_by_kernel(k, self._device.l2).ddr
-                for w, k in zip(works, kernels, strict=True)
-                if not w.added
+                [w.tensor_bytes if k is None else moved_by_kernel(k, self._device.l2).ddr for w, k in nodes]
             ),
-            gm_bytes=sum(m.gm_read + m.gm_written for m in moved),
-            ddr_bytes=sum(m.ddr for m in moved),
+            gm_bytes=sum([m.gm_read + m.gm_written for m in moved]),
+            ddr_bytes=sum([m.ddr for m in moved]),
             workspace_footprint=max((k.workspace_footprint for k in kernels if k is not None), default=0),
-            conversions=sum(w.added for w in works),
-            time_us=Range(low, high) if known else None,
+            conversions=len(works) - len(nodes),
+            time_us=None if unknown else Range(low, high),
         )
 
     @staticmethod
     def _kernel_of(work: OpWork, fused: Mapping[str, KernelWork | None]) -> KernelWork | None:
-        return fused.get(next(iter(work.writes))) if work.op.startswith(f"{DOMAIN}::") else None
+        return fused.get(next(iter(work.writes))) if work.op.startswith(_OURS) else None
 
-    def _plan(self, product: Product | None, chip: Platform) -> ProductPlan | None:
-        if product is None:
-            return None
+    def _plan(self, product: Product, chip: Platform) -> ProductPlan:
         sizes = product.batch, product.m, product.n, product.k, product.element_bytes
         if sizes not in self._plans:
             self._plans[sizes] = plan_product(product, chip)

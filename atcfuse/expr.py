@@ -13,13 +13,13 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from atcfuse.diagnostics import AtcfuseError, Span, TextSpan, error
 from atcfuse.dims import Poly, divide, floor_divide, is_positive, modulo, proves_at_most
+from atcfuse.records import dataclass
 
 _PARSING = Lock()
 """Filters of warnings are global, and some versions of CPython count the depth of trees for all threads together."""
@@ -58,9 +58,9 @@ class Expr:
         called = {id(n.func) for n in self._nodes if isinstance(n, ast.Call)}
         return frozenset(n.id for n in self._nodes if isinstance(n, ast.Name) and id(n) not in called)
 
-    @cached_property
+    @property
     def _nodes(self) -> tuple[ast.AST, ...]:
-        return tuple(ast.walk(self.tree))
+        return _walked(self.tree).nodes
 
     @cached_property
     def argument_names(self) -> frozenset[str]:
@@ -78,15 +78,16 @@ def parse(text: str, span: Span, code: str = "ATF212") -> Expr:
     if len(text) > MAX_LENGTH:
         raise AtcfuseError(error(code, f"expression longer than {MAX_LENGTH} characters", span))
     try:
-        with _PARSING, warnings.catch_warnings():
-            warnings.simplefilter("error")  # `1if` and other spellings that Python is about to give up
-            tree = ast.parse(text.strip(), mode="eval").body
+        tree = _parsed(text.strip())
     except (SyntaxWarning, DeprecationWarning, SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         row, column = getattr(problem, "lineno", None) or 1, getattr(problem, "offset", None) or 0
         here = shifted(span, _characters_before(text, row) + max(column - 1, 0))
         hint = "write names, numbers, calls and arithmetic as in Python"
         raise AtcfuseError(error(code, f"cannot read {text.strip()!r}: {_reason(problem)}", here, hint)) from None
-    _check(tree, span, text, code)
+    mistake = _walked(tree).mistake
+    if mistake is not None:
+        node, what, hint = mistake
+        raise AtcfuseError(error(code, what, place(span, text, node), hint))
     return Expr(text.strip(), tree, shifted(span, len(text) - len(text.lstrip())) if text[:1].isspace() else span)
 
 
@@ -104,6 +105,8 @@ def shifted(span: Span, offset: int) -> Span:
 def place(span: Span, text: str, node: ast.AST) -> Span:
     """Where a node of a parsed text stands; `text` is as it was parsed, the span that of its beginning."""
     row, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+    if row == 1 and text.isascii():
+        return shifted(span, len(text) - len(text.lstrip()) + column)
     line = text.strip().split("\n")[row - 1] if row > 1 or not text.isascii() else ""
     inside = len(line.encode()[:column].decode(errors="ignore")) if line and not line.isascii() else column
     return shifted(span, _characters_before(text, row) + inside)
@@ -115,28 +118,50 @@ def _characters_before(text: str, row: int) -> int:
     return lead + (sum(len(line) + 1 for line in text.strip().split("\n")[: row - 1]) if row > 1 else 0)
 
 
-_ALLOWED = (
-    ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp,
-    ast.Compare, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd, ast.Not,
-    ast.And, ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.IfExp, ast.Attribute,
-)  # fmt: skip
+_LEAVES = frozenset({
+    ast.Load, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.USub, ast.UAdd,
+    ast.Not, ast.And, ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn,
+})  # fmt: skip
+_ALLOWED = _LEAVES | {
+    ast.Name, ast.List, ast.Tuple, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp,
+    ast.Attribute,
+}  # fmt: skip
 
 
-def _check(tree: ast.expr, span: Span, text: str, code: str) -> None:
+@lru_cache(maxsize=2048)
+def _parsed(text: str) -> ast.expr:
+    """The tree of a text, never changed: rules repeat each other's expressions. Raises what `ast.parse` raises."""
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("error")  # `1if` and other spellings that Python is about to give up
+        return ast.parse(text, mode="eval").body
+
+
+class _Walk(NamedTuple):
+    """The nodes of a tree but for operators and contexts; the first mistake in it and a hint, after which it ends."""
+
+    nodes: tuple[ast.AST, ...]
+    mistake: tuple[ast.AST, str, str] | None
+
+
+@lru_cache(maxsize=2048)
+def _walked(tree: ast.expr) -> _Walk:
+    found: list[ast.AST] = []
     stack: list[tuple[ast.AST, int]] = [(tree, 0)]
     while stack:
         node, depth = stack.pop()
+        kind = type(node)
         if depth > MAX_DEPTH:
-            what = f"expression nested more than {MAX_DEPTH} deep"
-            raise AtcfuseError(error(code, what, place(span, text, node)))
-        if not isinstance(node, _ALLOWED):
+            return _Walk(tuple(found), (node, f"expression nested more than {MAX_DEPTH} deep", ""))
+        if kind not in _ALLOWED:
             hint = "allowed are names, numbers, text, lists, arithmetic, comparison, and/or/not and calls"
-            what = f"{type(node).__name__} is not part of the expression language"
-            raise AtcfuseError(error(code, what, place(span, text, node), hint))
+            what = f"{kind.__name__} is not part of the expression language"
+            return _Walk(tuple(found), (node, what, hint))
         if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, type(...), type(None))):
-            what = f"{node.value!r} is not a number or text"
-            raise AtcfuseError(error(code, what, place(span, text, node)))
-        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+            return _Walk(tuple(found), (node, f"{node.value!r} is not a number or text", ""))
+        if kind not in _LEAVES:
+            found.append(node)
+            stack += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
+    return _Walk(tuple(found), None)
 
 
 def dotted(node: ast.expr) -> str:

@@ -55,10 +55,11 @@ def _inner(kept: Sequence[Kept]) -> set[tuple[int, int]]:
             widest[key] = entry
     found = set()
     for entry in kept:
-        for member in entry.members - {entry.index}:
-            other = widest.get((id(entry.scope), member))
-            if other is None or len(other.members) <= len(entry.members):
-                found.add((id(entry.scope), member))
+        scope, size = id(entry.scope), len(entry.members)
+        for member in entry.members:
+            other = widest.get((scope, member))
+            if (other is None or len(other.members) <= size) and member != entry.index:
+                found.add((scope, member))
     return found
 
 

@@ -314,17 +314,20 @@ def _shorter(
     for fusion in fusions:
         own = owners.setdefault(id(fusion.match.scope), {})
         for member in fusion.match.members:
-            own.setdefault(member, []).append(fusion)
+            if member in own:
+                own[member].append(fusion)
+            else:
+                own[member] = [fusion]
+    alone = {id(own[member][0]) for own in owners.values() for member in own if len(own[member]) == 1}
     by_scope = {id(finder.scope): finder for finder in finders}
     found = []
     for fusion in fusions:
         match, key = fusion.match, id(fusion.match.scope)
         last = match.scope.producers[match.outputs[0]].index
-        own = owners[key]
-        for other in own[last] if len(match.outputs) == 1 else ():
-            shared, behind = other.match.members & match.members, other.match.members - match.members
-            if not behind or all(len(own[member]) > 1 for member in behind):
+        for other in owners[key][last] if len(match.outputs) == 1 else ():
+            if other is fusion or id(other) not in alone:  # whatever is behind may be taken by others
                 continue
+            shared = other.match.members & match.members
             first = min(shared, key=match.scope.positions.__getitem__)
             shorter = by_scope[key].shorter(match, first) if first != match.anchor.index else None
             ready = None if shorter is None or shorter.members & shared else _ready(shorter, tools, pricer)

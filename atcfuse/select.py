@@ -9,10 +9,10 @@ topological order, and optimal wherever a better choice needs no more than a win
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.match.values import Built
+from atcfuse.records import dataclass
 from atcfuse.rewrite import Fusion
 
 EXACT = 20
@@ -35,8 +35,9 @@ def select(fusions: Sequence[Fusion], gain: Gain) -> Selection:
     """Chooses fusions that share no node; ties go to the higher level, then to the earlier anchor."""
     overlaps = _overlaps(fusions)
     chosen: set[int] = set()
+    solved: dict[object, tuple[int, ...]] = {}  # layers that are alike overlap alike
     for group in _groups(overlaps):
-        chosen.update(_best(group, overlaps, fusions, gain))
+        chosen.update(_best(group, overlaps, fusions, gain, solved))
     chosen = _acyclic(chosen, fusions)
     losers = tuple(
         (fusions[i], fusions[min(hit)])
@@ -79,13 +80,24 @@ def _groups(overlaps: Sequence[set[int]]) -> list[list[int]]:
     return groups
 
 
-def _best(group: list[int], overlaps: Sequence[set[int]], fusions: Sequence[Fusion], gain: Gain) -> set[int]:
+def _best(
+    group: list[int],
+    overlaps: Sequence[set[int]],
+    fusions: Sequence[Fusion],
+    gain: Gain,
+    solved: dict[object, tuple[int, ...]],
+) -> set[int]:
+    """The best choice in a group; `solved` are the choices in groups so far, by places in the group."""
     if len(group) == 1:
         return set(group)
     # A higher level only breaks ties: it weighs less than the least difference in gain.
     worth = {i: gain(fusions[i]) + 1e-6 * _LEVELS[fusions[i].match.rule.level] for i in group}
     if len(group) <= EXACT:
-        return _exact(group, overlaps, worth)
+        place = {i: k for k, i in enumerate(group)}
+        key = tuple([(worth[i], tuple(sorted([place[j] for j in overlaps[i]]))) for i in group])
+        if key not in solved:
+            solved[key] = tuple(place[i] for i in _exact(group, overlaps, worth))
+        return {group[k] for k in solved[key]}
     orders = (sorted(group, key=lambda i: (-worth[i], i)), group)
     start = max((_greedy(order, overlaps) for order in orders), key=lambda s: sum(worth[i] for i in s))
     return _improved(group, overlaps, worth, start)

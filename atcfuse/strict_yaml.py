@@ -21,6 +21,7 @@ MAX_DEPTH = 32
 MAX_DIGITS = 100
 _FASTEST: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|\.inf|inf)$", re.ASCII)
+_COLLECTIONS: dict[type, Any] = {yaml.SequenceStartEvent: yaml.SequenceNode, yaml.MappingStartEvent: yaml.MappingNode}
 _IMPLICIT = re.compile(r"(?i)^(yes|no|on|off|true|false|null|~|)$")
 
 
@@ -172,21 +173,33 @@ def parse_documents(text: str, shown: str) -> list[Value]:
 
 
 def _compose(text: str, shown: str, loader: type[Any]) -> list[yaml.Node]:
-    _guard_events(text, shown, loader)
-    return list(yaml.compose_all(text, Loader=loader))
-
-
-def _guard_events(text: str, shown: str, loader: type[Any]) -> None:
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+    """The root nodes of all documents, made of the events that may be there; tags are none of them."""
+    roots: list[yaml.Node] = []
+    open_nodes: list[tuple[yaml.Node, list[yaml.Node]]] = []  # collections, and the nodes found in each so far
+    events: Iterable[Any] = yaml.parse(text, Loader=loader)
+    node: Any
+    for event in events:
+        kind, node = type(event), None
+        if kind is yaml.AliasEvent or getattr(event, "anchor", None):
             raise _refused(event, shown, "ATF204", "anchors and aliases are not allowed", "write the value out")
         tag = getattr(event, "tag", None)
         if tag:
             raise _refused(event, shown, "ATF204", f"the tag {tag} is not allowed", "remove the tag")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise _refused(event, shown, "ATF217", f"nested more than {MAX_DEPTH} deep")
+        if kind is yaml.ScalarEvent:
+            node = yaml.ScalarNode("", event.value, event.start_mark, event.end_mark, event.style)
+        elif kind in _COLLECTIONS:
+            node = _COLLECTIONS[kind]("", [], event.start_mark, event.end_mark, event.flow_style)
+            open_nodes.append((node, []))
+            if len(open_nodes) > MAX_DEPTH:
+                raise _refused(event, shown, "ATF217", f"nested more than {MAX_DEPTH} deep")
+            continue
+        elif isinstance(event, yaml.CollectionEndEvent):
+            node, items = open_nodes.pop()
+            is_mapping = isinstance(node, yaml.MappingNode)
+            node.value = list(zip(items[::2], items[1::2], strict=True)) if is_mapping else items
+        if node is not None:
+            (open_nodes[-1][1] if open_nodes else roots).append(node)
+    return roots
 
 
 def _refused(event: yaml.Event, shown: str, code: str, message: str, hint: str = "") -> AtcfuseError:

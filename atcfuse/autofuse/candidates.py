@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -26,6 +25,7 @@ from atcfuse.elementwise import (
 from atcfuse.elementwise.functions import ROUNDINGS
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.schema import parameter
+from atcfuse.records import dataclass
 
 FLOAT, FLOAT16, BFLOAT16, INT32, INT64 = 1, 10, 16, 6, 7
 FLOATS = frozenset({FLOAT, FLOAT16, BFLOAT16})

@@ -15,8 +15,9 @@ _VECTOR = (
     r"Reduce\w+|Relu|Rsqrt|Select|SetFlag|Sigmoid|Silu|Soft[Mm]ax\w*|Sqrt|Subs?|Swish|Tanh|Transpose|WaitFlag|"
     r"WholeReduce\w+"
 )
-_CALL = re.compile(rf"(?<![\w.>:])(?:AscendC::)?(?:{_VECTOR})\s*(?:<[^;()]*>)?\s*\(")
-_MATMUL = re.compile(r"\bMatmul\s*<")
+# Every name begins with a capital, and Matmul with itself: most places are passed over without a look at the rest.
+_CALL = re.compile(rf"(?<![\w.>:])(?=[A-Z])(?:AscendC::)?(?:{_VECTOR})\s*(?:<[^;()]*>)?\s*\(")
+_MATMUL = re.compile(r"Matmul(?<!\wMatmul)\s*<")
 
 
 def api_calls(source: str) -> dict[str, int]:

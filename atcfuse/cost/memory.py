@@ -46,6 +46,9 @@ class L2:
         return held is not None
 
 
+_NONE: Mapping[str, tuple[int, int]] = {}
+
+
 def moved_by(
     works: Sequence[OpWork], plans: Sequence[ProductPlan | None], capacity: int, outputs: Iterable[str] = ()
 ) -> list[Moved]:
@@ -53,29 +56,31 @@ def moved_by(
 
     `outputs` are values that are read elsewhere too; what nobody in the sequence reads is one in any case.
     """
-    cache = L2(capacity)
+    touch = L2(capacity).touch
     written = {name for work in works for name in work.writes}
     kept = set(outputs) | (written - {name for work in works for name in work.reads})
     spilled: set[str] = set()
     moved = []
     for work, plan in zip(works, plans, strict=True):
-        again = {} if plan is None else _repeated(work, plan)
-        ddr_read = gm_read = late = 0
+        again = _NONE if plan is None else _repeated(work, plan)
+        ddr_read = gm_read = gm_written = late = 0
         for name, size in work.reads.items():
             gm_read += size
-            hit = cache.touch(name, size)
-            ddr_read += 0 if hit else size
+            if not touch(name, size):
+                ddr_read += size
+                if name in written and name not in kept and name not in spilled:
+                    spilled.add(name)  # it had left L2 for DDR after it was written
+                    late += size
             if name in again:
                 total, resident = again[name]
                 gm_read += total - size
                 ddr_read += int((total - size) * _spilt(resident, capacity))
-            if not hit and name in written and name not in kept and name not in spilled:
-                spilled.add(name)  # it had left L2 for DDR after it was written
-                late += size
         for name, size in work.writes.items():
-            cache.touch(name, size)
-            late += size if name in kept else 0
-        moved.append(Moved(gm_read, sum(work.writes.values()), ddr_read, late))
+            touch(name, size)
+            gm_written += size
+            if name in kept:
+                late += size
+        moved.append(Moved(gm_read, gm_written, ddr_read, late))
     return moved
 
 

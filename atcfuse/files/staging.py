@@ -7,11 +7,11 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from atcfuse.diagnostics import AtcfuseError, error
+from atcfuse.records import dataclass
 
 CHUNK = 16 << 20
 """Bytes written by one system call, so that an interrupt does not wait for gigabytes."""
@@ -90,25 +90,38 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 @contextlib.contextmanager
-def create(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A new unbuffered file that is synced to disk at the end of the block; FileExistsError where there is one."""
+def create(path: Path, mode: int = 0o666, *, synced: bool = True) -> Iterator[BinaryIO]:
+    """A new unbuffered file; FileExistsError where there is one. Unless `synced` is false, it is on disk at the end of
+    the block.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb", buffering=0) as stream:
         yield cast("BinaryIO", stream)
-        os.fsync(stream.fileno())
+        if synced:
+            os.fsync(stream.fileno())
 
 
 def write_tree(root: Path, contents: Mapping[str, bytes], executable: frozenset[str]) -> None:
     """A new folder with these contents by relative path. ValueError for a path that leaves it."""
     root.mkdir()
+    folders, made = {root}, list[Path]()
     for name in sorted(contents):
         relative = PurePosixPath(name)
         if relative.is_absolute() or ".." in relative.parts:
             raise ValueError(f"not a path inside the folder: {name!r}")
         path = root / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with create(path, 0o777 if name in executable else 0o666) as stream:
+        if path.parent not in folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folders.add(path.parent)
+        with create(path, 0o777 if name in executable else 0o666, synced=False) as stream:
             write_all(stream.fileno(), contents[name])
+        made.append(path)
+    for path in made:  # all are written: what the first of these waits for serves the others
+        descriptor = os.open(path, os.O_WRONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def holds(folder: Path, contents: Mapping[str, bytes]) -> bool:

@@ -102,7 +102,7 @@ def read_tensor(tensor: TensorProto, model: Model, limit: int | None = MAX_EXTER
     `limit` is the size in bytes up to which an external one is read, None for any.
     """
     dtype = NUMPY_TYPES.get(tensor.data_type)
-    if tensor.data_type in UNREAD or any(d < 0 for d in tensor.dims):
+    if tensor.data_type in UNREAD or min(tensor.dims, default=0) < 0:
         return None
     if tensor.data_location == TensorProto.EXTERNAL:
         raw = _external_bytes(tensor, model, limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.text import parse_function
+from atcfuse.records import dataclass
 
 FREE_INITIALIZERS = 4
 """The IR version from which on an initializer need not be a graph input as well, and one that is may be overridden."""
@@ -146,7 +147,8 @@ def _add_tensors(scope: Scope, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def _reads(scope: Scope, node: Node) -> set[str]:
-    read = {n for n in node.inputs if n}
+    read = set(node.inputs)
+    read.discard("")
     if scope.bodies:
         read |= {n for owner, body in scope.bodies if owner is node for n in body.free_names()}
     return read
@@ -155,23 +157,23 @@ def _reads(scope: Scope, node: Node) -> set[str]:
 def _dead(scope: Scope, removed: set[int], made: Sequence[NewNode]) -> set[int]:
     """Nodes that nobody reads any more because their readers were removed."""
     read = {i for n in made for i in n.inputs if isinstance(i, str)}
-    dead: set[int] = set()
-    pending = list(removed)
+    gone, pending = set(removed), list(removed)
+    nodes, producers = scope.nodes, scope.producers
     while pending:
-        for name in _reads(scope, scope.nodes[pending.pop()]):
-            node = scope.producers.get(name)
-            if node is None or node.index in removed or node.index in dead:
+        for name in _reads(scope, nodes[pending.pop()]):
+            node = producers.get(name)
+            if node is None or node.index in gone:
                 continue
-            if all(_unread(scope, o, removed, dead, read) for o in node.outputs if o):
-                dead.add(node.index)
+            if all(_unread(scope, o, gone, read) for o in node.outputs if o):
+                gone.add(node.index)
                 pending.append(node.index)
-    return dead
+    return gone - removed
 
 
-def _unread(scope: Scope, value: str, removed: set[int], dead: set[int], read: set[str]) -> bool:
+def _unread(scope: Scope, value: str, gone: set[int], read: set[str]) -> bool:
     if value in read or scope.is_output(value):
         return False
-    return all(r.index in removed or r.index in dead for r in scope.readers(value))
+    return all(r.index in gone for r in scope.readers(value))
 
 
 class _Constants:
@@ -198,8 +200,7 @@ def _proto(new: NewNode, scope: Scope, constants: _Constants) -> onnx.NodeProto:
         node.domain = new.domain
     if new.overload:
         node.overload = new.overload
-    for name, value in new.attributes:
-        node.attribute.append(_attribute(name, value))
+    node.attribute.extend([_attribute(name, value) for name, value in new.attributes])
     if new.like is not None:
         node.metadata_props.extend(scope.nodes[new.like].proto.metadata_props)
     for key, value in new.metadata:
@@ -213,6 +214,12 @@ def empty_shape() -> np.ndarray:
 
 
 def _attribute(name: str, value: Any) -> onnx.AttributeProto:
+    if type(value) is int:
+        return onnx.AttributeProto(name=name, type=onnx.AttributeProto.INT, i=value)
+    if type(value) is float:
+        return onnx.AttributeProto(name=name, type=onnx.AttributeProto.FLOAT, f=value)
+    if type(value) is str:
+        return onnx.AttributeProto(name=name, type=onnx.AttributeProto.STRING, s=value.encode("utf-8"))
     if isinstance(value, np.ndarray):
         return helper.make_attribute(name, numpy_helper.from_array(value))
     if isinstance(value, (list, tuple)):

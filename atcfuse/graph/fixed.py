@@ -34,10 +34,15 @@ def fixed(scope: Scope) -> frozenset[str]:
     known = scope.fixed
     if known is None:
         found: set[str] = set()
+        given: dict[str, bool] = {"": True}
         for index in scope.order:
             node = scope.nodes[index]
             for name in node.inputs:
-                if name and name not in found and not is_given(scope, name):
+                if name in found:
+                    continue
+                if name not in given:
+                    given[name] = is_given(scope, name)
+                if not given[name]:
                     break
             else:
                 if _is_pure(node):

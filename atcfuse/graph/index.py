@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STANDARD = ("", "ai.onnx")
 MAX_SCOPE_DEPTH = 64
+_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 class Node:
@@ -54,14 +55,16 @@ class Node:
     def attributes(self) -> dict[str, Any]:
         """The attributes as Python values (text as str, tensors and graphs as protobufs)."""
         if self._attributes is None:
-            self._attributes = {a.name: attribute_value(a) for a in self.proto.attribute}
+            bare = self._written == ()
+            self._attributes = {} if bare else {a.name: attribute_value(a) for a in self.proto.attribute}
         return self._attributes
 
     @property
     def written(self) -> tuple[bytes, ...]:
         """The attributes as they are written, in an order that does not depend on the exporter: to compare nodes by."""
         if self._written is None:
-            self._written = tuple(sorted([a.SerializeToString() for a in self.proto.attribute]))
+            attributes = self.proto.attribute
+            self._written = tuple(sorted([a.SerializeToString() for a in attributes])) if attributes else ()
         return self._written
 
     def input(self, position: int) -> str:
@@ -137,19 +140,23 @@ class Scope:
         return found
 
     def _index(self, depth: int) -> None:
+        producers, consumers, tensors = self.producers, self.consumers, self.tensors
         for node in self.nodes:
             for name in node.outputs:
                 if not name:
                     continue
-                if name in self.producers or name in self.tensors:
+                if name in producers or name in tensors:
                     raise AtcfuseError(error("ATF113", f"two producers of the value {name!r} in {self.path}"))
-                self.producers[name] = node
-            for name in dict.fromkeys(node.inputs):
-                if name:
-                    self.consumers.setdefault(name, []).append(node)
+                producers[name] = node
+            inputs = node.inputs
+            for name in inputs if len(inputs) < 2 else dict.fromkeys(inputs):
+                if name in consumers:
+                    consumers[name].append(node)
+                elif name:
+                    consumers[name] = [node]
         for node in self.nodes:
             for attribute in node.proto.attribute:
-                if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+                if attribute.type in _GRAPHS:
                     self._index_bodies(node, attribute, depth)
 
     def _index_bodies(self, node: Node, attribute: AttributeProto, depth: int) -> None:
@@ -199,9 +206,9 @@ class Scope:
         """Whether the nodes stand in topological order already, as ONNX wants it."""
         producers = self.producers
         for node in self.nodes:
-            for name in (*node.inputs, *captures.get(node.index, ())):
-                made = producers.get(name)
-                if made is not None and made.index >= node.index:
+            read = (*node.inputs, *captures.get(node.index, ())) if captures else node.inputs
+            for name in read:
+                if name in producers and producers[name].index >= node.index:
                     return False
         return True
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import eq
 from typing import TYPE_CHECKING, NamedTuple
 
-from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, constant
+from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, read_tensor
 from atcfuse.graph.facts import Fact
-from atcfuse.graph.index import Scope
+from atcfuse.graph.index import Node, Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,13 +84,23 @@ class Layers:
         """The node that is so many layers behind. Raises NotAlike where one of the two is none of these nodes."""
         return self._at(self.scope.positions[index], by)
 
+    def nodes(self, indices: Iterable[int], by: int) -> list[int]:
+        """The nodes that are so many layers behind, as `node` gives each."""
+        scope, shift = self.scope, by * self.period
+        found = [scope.positions[i] for i in indices]
+        first, last = min(found, default=self.start), max(found, default=self.start)
+        if min(first, first + shift) < self.start or max(last, last + shift) >= self.stop:
+            raise NotAlike
+        return [scope.order[position + shift] for position in found]
+
     def value(self, name: str, by: int) -> str:
         """The value that is so many layers behind; one that all layers share is the same. Raises NotAlike."""
-        place = self._place(name)
+        place = self._own[name] if name in self._own else self._place(name)
         if place is None:
             return name
-        node = self.scope.nodes[self._at(place.position, by)]
-        return node.outputs[place.slot] if place.made else node.inputs[place.slot]
+        position, slot, made = place
+        node = self.scope.nodes[self._at(position, by)]
+        return node.outputs[slot] if made else node.inputs[slot]
 
     def _place(self, name: str) -> _Place | None:
         """Where a value is met first, None for one that all layers share."""
@@ -113,6 +124,13 @@ class _Place(NamedTuple):
     made: bool
 
 
+class _Spans(dict[str, float]):
+    """Between how many nodes a value lies; without end for one of an enclosing graph."""
+
+    def __missing__(self, name: str) -> float:
+        return math.inf
+
+
 class Wiring:
     """Where the values of a scope are made and read, by position; `spans` is how far that is apart at most."""
 
@@ -129,15 +147,15 @@ class Wiring:
             for slot, name in enumerate(node.outputs):
                 if name:
                     places[name] = _Place(position, slot, True)
-        self.spans = {
-            name: readers[name][-1] - place.position if name in readers else 0
+        self.spans = _Spans(
+            (name, readers[name][-1] - place.position if name in readers else 0)
             for name, place in places.items()
             if place.made or scope.defines(name)
-        }
+        )
 
     def is_shared(self, name: str, window: int) -> bool:
         """Whether a value is read from farther than `window` nodes apart, or comes from an enclosing graph."""
-        return self.spans.get(name, math.inf) > window
+        return self.spans[name] > window
 
 
 def alike_layers(scope: Scope) -> tuple[Layers, ...]:
@@ -203,14 +221,14 @@ def _stretches(wiring: Wiring, kinds: Sequence[int], period: int, taken: Sequenc
 
 
 def _same_kinds(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
-    return _streaks((kinds[i] == kinds[i - period] for i in range(period, len(kinds))), period)
+    return _streaks(map(eq, kinds[period:], kinds), period)
 
 
 def _streaks(flags: Iterable[bool], first: int) -> Iterator[tuple[int, int]]:
     """Where flags are set without a gap, as start and stop; the first flag is at `first`."""
     position = first
     for is_set, group in groupby(flags):
-        length = sum(1 for _ in group)
+        length = len(list(group))
         if is_set:
             yield position, position + length
         position += length
@@ -224,33 +242,39 @@ class _Uses:
         self._constants: dict[str, object] = {}
 
     def alike(self, start: int, stop: int) -> Iterator[bool]:
-        """Whether each node reads what the one a period before reads, and is read as that one is."""
-        layer = deque(self._of(position) for position in range(start - self._period, start))
+        """Whether each node, of the same kind as the one a period before, reads and is read as that one."""
+        nodes, order, period = self._scope.nodes, self._scope.order, self._period
         for position in range(start, stop):
-            here = self._of(position)
-            yield here == layer.popleft()
-            layer.append(here)
+            yield self._is_alike(nodes[order[position]], nodes[order[position - period]])
 
-    def _of(self, position: int) -> object:
-        """How a node hangs in the graph: equal for nodes that read alike and are read alike."""
-        node = self._scope.nodes[self._scope.order[position]]
-        return [self._operand(i, position) for i in node.inputs], [self._result(o, position) for o in node.outputs]
+    def _is_alike(self, node: Node, model: Node) -> bool:
+        for name, other in zip(node.inputs, model.inputs, strict=True):
+            if not self._operands(name, other):
+                return False
+        return all(map(self._results, node.outputs, model.outputs))
 
-    def _is_shared(self, name: str) -> bool:
-        return self._wiring.is_shared(name, 2 * self._period)
+    def _operands(self, name: str, model: str) -> bool:
+        """Whether a node's operand is to it what the `model` is to the one a period before."""
+        spans, window = self._wiring.spans, 2 * self._period
+        if spans[name] > window or spans[model] > window:  # one of them is shared
+            return name == model
+        here, there = self._wiring.places[name], self._wiring.places[model]
+        if here.position - there.position != self._period or here.slot != there.slot or here.made != there.made:
+            return False
+        return here.made or self._constant(name) == self._constant(model)
 
-    def _operand(self, name: str, position: int) -> object:
-        if self._is_shared(name):
-            return name
-        place = self._wiring.places[name]
-        return place.position - position, place.slot, place.made or self._constant(name)
-
-    def _result(self, name: str, position: int) -> object:
-        if self._is_shared(name):
-            return name  # which no other node makes
-        repeated = self._scope.alias.get(name)
-        readers = [reader - position for reader in self._wiring.readers.get(name, ())]
-        return readers, name in self._scope.outputs, repeated and self._operand(repeated, position)
+    def _results(self, name: str, model: str) -> bool:
+        """Whether a result is read and repeats something as the `model` does."""
+        wiring, scope, period = self._wiring, self._scope, self._period
+        if wiring.spans[name] > 2 * period or wiring.spans[model] > 2 * period:
+            return name == model  # no two nodes make it: neither has this output
+        if [reader - period for reader in wiring.readers[name]] != wiring.readers[model]:
+            return False
+        if (name in scope.outputs) != (model in scope.outputs):
+            return False
+        if name not in scope.alias or model not in scope.alias:
+            return name not in scope.alias and model not in scope.alias
+        return self._operands(scope.alias[name], scope.alias[model])
 
     def _constant(self, name: str) -> object:
         """What rules may ask of a value that no node makes."""
@@ -265,7 +289,7 @@ class _Uses:
             return fact.dtype, fact.shape
         if tensor.data_location == tensor.EXTERNAL and tensor.dims and math.prod(tensor.dims) > MAX_EXTERNAL_BYTES:
             return fact.dtype, fact.shape, "on disk"
-        array = constant(scope, name)
+        array = read_tensor(tensor, scope.model)
         return fact.dtype, fact.shape, tensor.data_location, None if array is None else _content(array)
 
 
@@ -280,14 +304,18 @@ def _is_learned(array: np.ndarray) -> bool:
     """Whether there are three different numbers, one of them broken, and none that might mask: no mask, no table, no
     range has that.
     """
-    if array.dtype.kind != "f" or not array.size or not -ORDINARY < array.min() <= array.max() < ORDINARY:
+    if array.dtype.kind != "f" or not array.size:
         return False
     some = set(array.ravel()[:SAMPLE].tolist())
-    return len(some) > 2 and any(abs(x) < ORDINARY and x != int(x) for x in some)
+    if len(some) < 3 or not any(abs(x) < ORDINARY and x != int(x) for x in some):
+        return False
+    return bool(-ORDINARY < array.min() <= array.max() < ORDINARY)
 
 
 def _repeats_along(array: np.ndarray, axis: int) -> bool:
     if array.shape[axis] < 2:
         return True
+    if array.item(0) != array.item(math.prod(array.shape[axis + 1 :])):  # most parameters differ there already
+        return False
     first = array.take([0], axis=axis)
     return bool((first == array.take([1], axis=axis)).all()) and bool((first == array).all())

@@ -61,8 +61,9 @@ def _written(scope: Scope, ordered: Sequence[Node], launched: _Launches, source:
     seen: set[str] = set()
     for name in (output for node in ordered for output in node.outputs):
         root = source.get(name, name)
-        outside = scope.is_output(name) or any(reader.index not in members for reader in scope.readers(name))
-        if outside and root in sizes and root not in seen:
+        if root not in sizes or root in seen:
+            continue
+        if scope.is_output(name) or any(reader.index not in members for reader in scope.readers(name)):
             seen.add(root)
             found[name] = sizes[root]
     return found

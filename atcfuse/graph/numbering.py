@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atcfuse.graph.facts import INTEGRAL
-from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.index import Scope
 
 _IMPURE = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
@@ -35,26 +35,24 @@ class ValueNumbers:
     def _number(self) -> dict[str, int]:
         numbers: dict[str, int] = {}
         table: dict[object, int] = {}
+        nodes, alias, by_elements = self._scope.nodes, self._scope.alias, self._by_elements
         for index in self._scope.order:
-            node = self._scope.nodes[index]
-            key = self._key(node, numbers)
+            node = nodes[index]
+            key: object = None
+            if node.op not in _IMPURE and "::" not in node.op:
+                inputs = [alias.get(name, name) for name in node.inputs] if alias else node.inputs
+                key = node.op, node.written, *[numbers.get(name, name) for name in inputs]
             for position, output in enumerate(node.outputs):
                 if output:
-                    elements = self._elements(output) if self._by_elements else None
+                    elements = self._elements(output) if by_elements else None
                     full = elements or ((position, key) if key is not None else output)
                     numbers[output] = table.setdefault(full, len(table))
-        for name, root in self._scope.alias.items():
+        for name, root in alias.items():
             numbers[name] = numbers[root] if root in numbers else table.setdefault(root, len(table))
         return numbers
 
     def _elements(self, value: str) -> object:
         fact = self._scope.fact(value)
-        known = fact.dtype in INTEGRAL and fact.shape is not None and fact.elements is not None
-        return ("elements", fact.dtype, fact.shape, fact.elements) if known else None
-
-    def _key(self, node: Node, numbers: dict[str, int]) -> object:
-        if node.op in _IMPURE or "::" in node.op:
+        if fact.dtype not in INTEGRAL or fact.shape is None or fact.elements is None:
             return None
-        alias = self._scope.alias
-        inputs = [alias.get(name, name) for name in node.inputs]
-        return node.op, node.written, *[numbers.get(name, name) for name in inputs]
+        return "elements", fact.dtype, fact.shape, fact.elements

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from atcfuse.dims import Dim, Poly, Symbol, evaluate, symbols
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.fixed import fixed, is_given
 from atcfuse.graph.index import Node, Scope
+from atcfuse.records import dataclass
 
 Kind = Literal["launch", "view", "host"]
 
@@ -77,11 +78,15 @@ class Sizes:
 
     def bytes(self, scope: Scope, name: str) -> int | None:
         """The bytes of a value, None where its type or rank is not known."""
-        fact = scope.fact(name)
+        return self.bytes_of(scope.fact(name))
+
+    def bytes_of(self, fact: Fact) -> int | None:
+        """The bytes of a value of which a fact is known, None where it does not tell type or rank."""
         if fact not in self._bytes:
             bits, shape = _BITS.get(fact.dtype), self._shape(fact)
             known = None if bits is None or shape is None else min(math.prod(shape), BEYOND_COUNTING) * bits // 8
             self._bytes[fact] = known
+            return known
         return self._bytes[fact]
 
     def _size(self, s: Symbol) -> int:
@@ -182,9 +187,9 @@ def _add(total: Traffic, part: Traffic) -> None:
 
 def node_bytes(scope: Scope, names: Iterable[str], sizes: Sizes, unsized: set[str]) -> int:
     """Bytes of the values, each named value once a mention."""
-    total = 0
+    total, fact, bytes_of = 0, scope.fact, sizes.bytes_of
     for name in names:
-        size = sizes.bytes(scope, name) if name else 0
+        size = bytes_of(fact(name)) if name else 0
         if size is None:
             unsized.add(name)
         else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, cast
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+
+from atcfuse.records import dataclass
 
 Owner = Literal["main", "training", "function"]
 
@@ -61,8 +63,7 @@ def _block(owner: Owner, nodes: Sequence[NodeProto], graph: GraphProto | None, d
         block.tensors.extend(graph.initializer)
         for sparse in graph.sparse_initializer:
             block.tensors.extend(_parts(sparse))
-    for node in nodes:
-        block.attributes.extend(node.attribute)
+    block.attributes.extend([attribute for node in nodes for attribute in node.attribute])
     for attribute in block.attributes:
         if attribute.type in _HOLDERS:
             _open(attribute, block)

@@ -4,11 +4,15 @@ all, estimated (`VECTOR_PASSES`) where the toolkit's kernel is not known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import TypeAlias
 
+from atcfuse.graph.facts import Fact
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import BEYOND_COUNTING, Kind, KindsOf, Sizes, element_bits, kinds, scope_bodies
+from atcfuse.records import dataclass
 
 VECTOR_PASSES: Mapping[str, int] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), 5),  # maximum, difference, exponential, sum, quotient
@@ -93,28 +97,51 @@ NO_WORK = OpWork("", "", launches=0)
 """That of all nodes that are no launches."""
 
 
-def work_of(scope: Scope, node: Node, sizes: Sizes, kind: Kind = "launch", narrow: bool = False) -> OpWork:
+_Figures: TypeAlias = dict[tuple[str, Fact, Fact], tuple[int, str]]
+"""Vector elements and element type of the computation by operator and by facts of the first input and output."""
+
+
+def work_of(
+    scope: Scope,
+    node: Node,
+    sizes: Sizes,
+    kind: Kind = "launch",
+    narrow: bool = False,
+    known: _Figures | None = None,
+) -> OpWork:
     """The work of a node; `kind` is what `traffic.kinds` says of it. Values of unknown size count no bytes.
 
-    `narrow` counts float32 and bfloat16 as the float16 that ATC makes of them by default (force_fp16).
+    `narrow` counts float32 and bfloat16 as the float16 that ATC makes of them by default (force_fp16). `known` are
+    figures of nodes that are alike, with the same sizes and `narrow`.
     """
     if kind != "launch":
         return NO_WORK
+    known = {} if known is None else known
     reads: dict[str, int] = {}
-    for name in filter(None, node.inputs):
-        reads[name] = reads.get(name, 0) + _bytes(scope, name, sizes, narrow)
-    product = _product(scope, node, sizes, narrow)
-    output = node.outputs[0]
+    constants: list[str] = []
+    for name in node.inputs:
+        if name in reads:
+            reads[name] += _bytes(scope, name, sizes, narrow)
+        elif name:
+            reads[name] = _bytes(scope, name, sizes, narrow)
+            made = name in scope.producers and name not in scope.alias  # what a node makes is no tensor
+            if scope.fact(name).is_constant or (not made and scope.tensor(name) is not None):
+                constants.append(name)
+    product = _product(scope, node, sizes, narrow) if node.op in ("MatMul", "Gemm") else None
+    key = node.op, scope.fact(node.input(0)), scope.fact(node.outputs[0])
+    if key not in known:
+        known[key] = _vector_elements(scope, node, sizes), _dtype(scope, node, node.outputs[0], narrow)
+    elements, dtype = known[key]
     return OpWork(
         op=node.op,
         name=node.name,
         reads=reads,
         writes={name: _bytes(scope, name, sizes, narrow) for name in node.outputs if name},
-        cube_flops=product.flops if product else _conv_flops(scope, node, sizes),
-        vector_elements=_vector_elements(scope, node, sizes),
-        dtype=_dtype(scope, node, output, narrow),
+        cube_flops=product.flops if product else _conv_flops(scope, node, sizes) if "Conv" in node.op else 0,
+        vector_elements=elements,
+        dtype=dtype,
         product=product,
-        constants=frozenset(name for name in reads if scope.tensor(name) is not None or scope.fact(name).is_constant),
+        constants=frozenset(constants),
     )
 
 
@@ -128,12 +155,14 @@ class NodeWorks:
     def __init__(self, sizes: Sizes, narrow: bool = False, kinds_of: KindsOf = kinds) -> None:
         self._sizes, self._narrow, self._kinds_of = sizes, narrow, kinds_of
         self._found: dict[int, tuple[Scope, dict[int, OpWork]]] = {}
+        self._figures: _Figures = {}
 
     def __call__(self, scope: Scope) -> Mapping[int, OpWork]:
         """The work of every node of a scope by its index."""
         if id(scope) not in self._found:
             known = self._kinds_of(scope)
-            works = {n.index: work_of(scope, n, self._sizes, known[n.index], self._narrow) for n in scope.nodes}
+            sizes, narrow, figures = self._sizes, self._narrow, self._figures
+            works = {n.index: work_of(scope, n, sizes, known[n.index], narrow, figures) for n in scope.nodes}
             self._found[id(scope)] = scope, works
         return self._found[id(scope)][1]
 
@@ -172,8 +201,9 @@ def transdata_work(value: str, size: int) -> OpWork:
 
 
 def _bytes(scope: Scope, name: str, sizes: Sizes, narrow: bool) -> int:
-    size = sizes.bytes(scope, name) or 0
-    return size // 2 if narrow and scope.fact(name).dtype == _FLOAT32 else size
+    fact = scope.fact(name)
+    size = sizes.bytes_of(fact) or 0
+    return size // 2 if narrow and fact.dtype == _FLOAT32 else size
 
 
 def _dtype(scope: Scope, node: Node, output: str, narrow: bool) -> str:
@@ -190,15 +220,11 @@ def _shape(scope: Scope, name: str, sizes: Sizes) -> tuple[int, ...] | None:
 
 
 def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for extent in shape:
-        total *= extent
-    return min(total, BEYOND_COUNTING)
+    return min(math.prod(shape), BEYOND_COUNTING)
 
 
 def _product(scope: Scope, node: Node, sizes: Sizes, narrow: bool) -> Product | None:
-    if node.op not in ("MatMul", "Gemm"):
-        return None
+    """What a MatMul or Gemm multiplies."""
     a, b = _shape(scope, node.input(0), sizes), _shape(scope, node.input(1), sizes)
     if not a or not b:
         return None

@@ -12,7 +12,7 @@ Tree automata for instruction selection: Hoffmann and O'Donnell, "Pattern matchi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from atcfuse.graph.index import Node, Scope
@@ -42,18 +42,22 @@ class _Context(NamedTuple):
 
 
 class Automaton:
-    """The states of a rule book and the transitions met so far; scopes share it."""
+    """The states of a rule book and the transitions met so far; scopes share it.
+
+    `sets` are the states by class, `terms` the state of each term in a rule or in an alternative of a fragment, whose
+    parameters may then be any value, by its identity.
+    """
 
     def __init__(self, book: RuleBook) -> None:
         self._book = book
         self._states: dict[object, int] = {}
         self._depth: list[int] = []
         self._always: set[int] = set()
-        self._by_op: dict[str, list[_Production]] = defaultdict(list)
+        self._by_op: dict[str, dict[int | None, list[_Production]]] = defaultdict(lambda: defaultdict(list))
         self._follows: dict[int, list[int]] = defaultdict(list)
-        self._terms: dict[int, int | None] = {}
+        self.terms: dict[int, int | None] = {}
         self._classes: dict[frozenset[int], Class] = {}
-        self._sets: list[frozenset[int]] = []
+        self.sets: list[frozenset[int]] = []
         self._transitions: dict[tuple[str, tuple[Class, ...]], Class] = {}
         for fragment in book.fragments.values():
             for alternative in fragment.alternatives:
@@ -65,10 +69,6 @@ class Automaton:
         table = {name: step for step in steps for name in step.names}
         for term in (*terms, *(step.term for step in steps)):
             self._of(term, _Context(table, {}))
-
-    def state(self, term: Term) -> int | None:
-        """The state of a term in a rule or in an alternative of a fragment, whose parameters may then be any value."""
-        return self._terms.get(id(term), ANY)
 
     def _of(self, term: Term, context: _Context) -> int | None:
         if isinstance(term, Ref):
@@ -82,7 +82,7 @@ class Automaton:
         else:
             return ANY
         if not context.params:
-            self._terms[id(term)] = state
+            self.terms[id(term)] = state
         return state
 
     def _call(self, term: Call, context: _Context) -> int | None:
@@ -101,10 +101,14 @@ class Automaton:
     def _operator(self, op: str, operands: tuple[int | None, ...]) -> int:
         state, fresh = self._enter((op, operands), operands)
         if fresh:
-            self._by_op[op].append(_Production(state, operands))
+            self._produce(op, state, operands)
             if len(operands) == 2 and op in COMMUTATIVE:
-                self._by_op[op].append(_Production(state, operands[::-1]))
+                self._produce(op, state, operands[::-1])
         return state
+
+    def _produce(self, op: str, state: int, operands: tuple[int | None, ...]) -> None:
+        """Enters a production of an operator, under the state that it wants of the first operand."""
+        self._by_op[op][operands[0] if operands else ANY].append(_Production(state, operands))
 
     def _viewed(self, operand: int | None, itself: bool) -> int | None:
         """Views of a value for which a state holds, one at least unless it is one `itself`."""
@@ -113,7 +117,8 @@ class Automaton:
         state, fresh = self._enter(("viewed", operand, itself), (operand,))
         if fresh:
             for op in VIEW_OPERATORS:
-                self._by_op[op] += [_Production(state, (operand,)), _Production(state, (state,))]
+                self._produce(op, state, (operand,))
+                self._produce(op, state, (state,))
             if itself and operand is not None:
                 self._follows[operand].append(state)
         return state
@@ -122,12 +127,12 @@ class Automaton:
         fragment = self._book.fragments[name]
         if any(operand is not None and self._depth[operand] > MAX_NESTING for operand in operands):
             operands = (ANY,) * len(operands)
+        if (name, operands) in self._states:
+            return self._states[name, operands]
         params = dict(zip(fragment.params, operands, strict=False))
-        contexts = (
-            (a.result, _Context({n: step for step in a.steps for n in step.names}, params))
-            for a in fragment.alternatives
-        )
-        return self._either((name, operands), list(contexts), operands)
+        tables = ({n: step for step in a.steps for n in step.names} for a in fragment.alternatives)
+        contexts = [(a.result, _Context(table, params)) for a, table in zip(fragment.alternatives, tables, strict=True)]
+        return self._either((name, operands), contexts, operands)
 
     def _either(
         self, key: object, ways: Sequence[tuple[Term, _Context]], operands: tuple[int | None, ...] = ()
@@ -150,10 +155,6 @@ class Automaton:
         self._depth.append(1 + max((self._depth[o] for o in operands if o is not None), default=0))
         return state, True
 
-    def holds(self, state: int | None, found: Class) -> bool:
-        """Whether a state is among those of a value."""
-        return state is ANY or state in self._sets[found]
-
     def after(self, op: str, operands: tuple[Class, ...]) -> Class:
         """The class of what an operator makes of values of these classes."""
         key = op, operands
@@ -167,8 +168,11 @@ class Automaton:
         return self._class(set())
 
     def _reached(self, op: str, operands: tuple[Class, ...]) -> set[int]:
-        sets = [self._sets[operand] for operand in operands]
-        return {p.state for p in self._by_op.get(op, ()) if _fits(p.operands, sets)}
+        if op not in self._by_op:
+            return set()
+        sets, by_first = [self.sets[operand] for operand in operands], self._by_op[op]
+        firsts = [ANY, *(by_first.keys() & sets[0])] if sets else by_first
+        return {p.state for first in firsts for p in by_first.get(first, ()) if _fits(p.operands[1:], sets[1:])}
 
     def _class(self, states: set[int]) -> Class:
         """The number of a set of states and all that follow from them."""
@@ -181,8 +185,8 @@ class Automaton:
                     pending.append(state)
         key = frozenset(reached)
         if key not in self._classes:
-            self._classes[key] = len(self._sets)
-            self._sets.append(key)
+            self._classes[key] = len(self.sets)
+            self.sets.append(key)
         return self._classes[key]
 
 
@@ -200,14 +204,14 @@ class Admitted:
     """What the automaton admits at the values of one scope."""
 
     def __init__(self, scope: Scope, automaton: Automaton) -> None:
-        self._automaton = automaton
-        self._alias, outside = scope.alias, automaton.outside()
+        self._terms, self._sets = automaton.terms, automaton.sets
+        alias, outside = scope.alias, automaton.outside()
+        self._alias = alias
         self._classes: dict[str, Class] = {}
-        classes = self._classes
+        classes, nodes, after = self._classes, scope.nodes, automaton.after
         for index in scope.order:
-            node = scope.nodes[index]
-            operands = tuple(classes.get(self._alias.get(name, name), outside) for name in node.inputs)
-            found = automaton.after(node.op, operands)
+            node = nodes[index]
+            found = after(node.op, tuple([classes.get(alias.get(name, name), outside) for name in node.inputs]))
             for output in node.outputs:
                 if output:
                     classes[output] = found
@@ -215,9 +219,18 @@ class Admitted:
 
     def at(self, value: str, term: Term) -> bool:
         """Whether a term may match at a value, no-ops looked through."""
-        found = self._classes.get(self._alias.get(value, value), self._outside)
-        return self._automaton.holds(self._automaton.state(term), found)
+        state = self._terms.get(id(term), ANY)
+        return state is ANY or state in self._sets[self._classes.get(self._alias.get(value, value), self._outside)]
 
-    def on(self, node: Node, term: Term) -> bool:
-        """Whether a term may match at what a node makes."""
-        return self.at(next((o for o in node.outputs if o), ""), term)
+    def among(self, nodes: Iterable[Node], term: Term) -> list[Node]:
+        """The nodes of which a term may match at what they make."""
+        state = self._terms.get(id(term), ANY)
+        if state is ANY:
+            return list(nodes)
+        classes, alias, outside, sets = self._classes, self._alias, self._outside, self._sets
+        found = []
+        for node in nodes:
+            value = node.outputs[0] or next((o for o in node.outputs if o), "")
+            if state in sets[classes.get(alias.get(value, value), outside)]:
+                found.append(node)
+        return found

@@ -93,7 +93,7 @@ class Copies:
                 match.rule,
                 scope,
                 scope.nodes[index],
-                frozenset([layers.node(i, by) for i in match.members]),
+                frozenset(layers.nodes(match.members, by)),
                 tuple([layers.value(v, by) for v in match.outputs]),
                 {**match.env, **{name: _carried(layers, by, bound, name) for name, bound in moving}},
                 match.labels,
@@ -152,7 +152,8 @@ def _shapes(layers: Layers, by: int, shapes: Shapes) -> Shapes:
 
 def _carried(layers: Layers, by: int, bound: Any, name: str = "") -> Any:
     """What a name is bound to, so many layers behind. Raises NotAlike for what might be a value and does not say so."""
-    if isinstance(bound, Value):
+    kind = type(bound)
+    if kind is Value:
         return Value(layers.value(bound, by))
     if isinstance(bound, _PLAIN):
         return bound
@@ -160,9 +161,9 @@ def _carried(layers: Layers, by: int, bound: Any, name: str = "") -> Any:
         if name.startswith("chosen ") or not layers.scope.defines(bound):
             return bound
         raise NotAlike
-    if type(bound) in (tuple, list):
-        return type(bound)(_carried(layers, by, item) for item in bound)
-    carry = _CARRIERS.get(type(bound))
+    if kind is tuple or kind is list:
+        return kind([_carried(layers, by, item) for item in bound])
+    carry = _CARRIERS.get(kind)
     if carry is None:
         raise NotAlike
     return carry(layers, by, bound)

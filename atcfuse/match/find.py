@@ -7,7 +7,6 @@ matcher that has to try everything; it is asked only for anchors that are still 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 
 from atcfuse.graph.index import Node, Scope
@@ -17,10 +16,11 @@ from atcfuse.match.builtins import BUILTINS
 from atcfuse.match.copies import Copies
 from atcfuse.match.engine import Matcher
 from atcfuse.match.frames import Frame, frame_of
-from atcfuse.match.heads import Heads
+from atcfuse.match.heads import Heads, HeadSet
 from atcfuse.match.required import required_operators
 from atcfuse.match.search import Match, Search
 from atcfuse.match.values import Refusal
+from atcfuse.records import dataclass
 from atcfuse.rule.model import Fragment, Rule, RuleBook
 from atcfuse.rule.terms import Call, Step
 
@@ -73,9 +73,11 @@ class RuleFinder:
         self._occurrences = Occurrences(self._search)
         self._by_op = self._search.by_op
         self._required: dict[str, bool] = {}
+        self._named: dict[str, HeadSet] = {}
         self._matched: dict[str, list[Match]] = {}
         self._found: dict[int, tuple[Rule, dict[int, Match | object]]] = {}
         self._near: dict[tuple[str, int], bool] = {}
+        self._anchors: dict[tuple[str, int], bool] = {}
         self._shorter: dict[tuple[int, int], tuple[Match, Match | None]] = {}
 
     @cached_property
@@ -101,7 +103,9 @@ class RuleFinder:
         step = rule.step(rule.anchor)
         if step is None:
             return []
-        ops = self.heads.of(step.term, rule.steps)
+        if rule.name not in self._named:
+            self._named[rule.name] = self.heads.of(step.term, rule.steps)
+        ops = self._named[rule.name]
         named = self._by_op.keys() if ops is None else ops
         if among is None:
             looked_at = [n for op in named for n in self._by_op.get(op, ())]
@@ -166,8 +170,10 @@ class RuleFinder:
 
     def _at(self, rule: Rule, step: Step, nodes: Iterable[Node]) -> list[Match]:
         """The matches at such of the nodes as the automaton admits."""
+        admitted = sorted(self._admitted.among(nodes, step.term), key=self._position)
+        if not admitted:
+            return []
         frame = _frame(rule)
-        admitted = sorted((n for n in nodes if self._admitted.on(n, step.term)), key=self._position)
         found = self._found.setdefault(id(rule), (rule, {}))[1]  # an identity is only good while the rule lives
         for n in admitted:
             if n.index not in found and n.index not in self._copies:
@@ -203,7 +209,7 @@ class RuleFinder:
         left = (n for n in self._head_nodes(step) if n.index not in matched and n.index not in passed_over)
         fragment, frame, misses = self._anchoring(step), _frame(rule), []
         for node in left:
-            if fragment is not None and not self._is_anchor(fragment, self._model(node)):
+            if fragment is not None and not self._anchors_at(fragment, self._model(node)):
                 continue
             told = self._telling.from_anchor(rule, step, node, frame)
             if isinstance(told, tuple):
@@ -228,6 +234,13 @@ class RuleFinder:
     def _model(self, node: Node) -> Node:
         """The node that is searched from instead of one in the middle of many layers."""
         return self.scope.nodes[self._copies.model(node.index)] if node.index in self._copies else node
+
+    def _anchors_at(self, fragment: Fragment, node: Node) -> bool:
+        """`_is_anchor`, remembered: one node is the model of all those in layers that are alike."""
+        key = fragment.name, node.index
+        if key not in self._anchors:
+            self._anchors[key] = self._is_anchor(fragment, node)
+        return self._anchors[key]
 
     def _is_anchor(self, fragment: Fragment, node: Node) -> bool:
         """Whether a fragment is found on a node, or so much that the rest needs a reason, and not inside another."""

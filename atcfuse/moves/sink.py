@@ -7,14 +7,15 @@ moves, one that nothing takes up is undone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.unshare import is_rotated
+from atcfuse.records import dataclass
 
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Cast", "Neg"})
+_ROW_WISE = _ELEMENTWISE | _NORMS | {"ReduceMean"}
+"""Operators of which each row of the result may come from one row of each operand."""
 _MOST_NODES = 48
 """Two streams, each with a norm of queries spelled out in a dozen nodes."""
 
@@ -118,7 +119,7 @@ def _is_closed(scope: Scope, nodes: dict[int, Node], transposes: dict[int, Node]
 
 def _is_row_wise(scope: Scope, node: Node) -> bool:
     """Whether a node makes each row of its result from that row of its operands, which have its rank or are one row."""
-    if len([o for o in node.outputs if o]) != 1:
+    if node.op not in _ROW_WISE or len([o for o in node.outputs if o]) != 1:
         return False
     shapes = [scope.fact(v).shape for v in node.inputs if v]
     result = scope.fact(node.outputs[0]).shape
@@ -132,8 +133,6 @@ def _is_row_wise(scope: Scope, node: Node) -> bool:
     if node.op == "ReduceMean":
         axes = node.attributes.get("axes") or scope.fact(node.input(1)).elements
         return axes in ((-1,), (last,)) and node.attributes.get("keepdims", 1) == 1
-    if node.op not in _ELEMENTWISE:
-        return False
     return all(_is_one_row(scope, v) or len(s or ()) == len(result) for v, s in zip(node.inputs, shapes, strict=False))
 
 

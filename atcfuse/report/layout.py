@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from atcfuse.lang import say
 from atcfuse.lang.width import display_width
+from atcfuse.records import dataclass
 from atcfuse.report.names import printable, wrap
 
 MIN_WIDTH = 40

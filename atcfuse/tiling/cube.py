@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, ceil_div, round_up
 
 _BASE_K_BYTES = 128

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
+from atcfuse.records import dataclass
 from atcfuse.verify.values import Array, Value
 
 Status = Literal["ok", "wrong", "shape", "nan", "missing"]

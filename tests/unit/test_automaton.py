@@ -116,7 +116,7 @@ def test_it_denies_most():
     (scope,) = scopes_of(parse_graph("(float[4,8] x) => (float[4,8] z) { y = Sqrt(x) z = Softmax(y) }", 17))
     admitted = Admitted(scope, LOOKUP.automaton)
     anchors = {rule.name: rule.step(rule.anchor).term for rule in BOOK.rules if rule.steps}
-    by_name = {name: {n.op for n in scope.nodes if admitted.on(n, term)} for name, term in anchors.items()}
+    by_name = {name: {n.op for n in admitted.among(scope.nodes, term)} for name, term in anchors.items()}
     assert by_name["layer_norm"] == by_name["rms_norm"] == by_name["attention"] == set()
 
 
@@ -137,7 +137,7 @@ def test_calls_that_nest_without_end_become_any_value(tmp_path):
     (scope,) = scopes_of(parse_graph(f"(float[4] a0) => (float[4] y) {{ {roots} y = Relu(a30) }}", 17))
     term = book.fragments["peel"].alternatives[0].result
     automaton = Automaton(book)
-    assert automaton.state(term) is not ANY
+    assert automaton.terms[id(term)] is not ANY
     assert Admitted(scope, automaton).at("y", term)
     assert not Admitted(scope, automaton).at("a30", term)
 

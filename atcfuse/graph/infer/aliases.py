@@ -131,6 +131,10 @@ FIRST_OUTPUT: dict[str, Callable[[Call, Fact], str | None]] = {
 }
 
 
+BY_SURROUNDINGS = frozenset({"Cast", "CastLike", "Dropout", "If"})
+"""Operators of which attributes and facts alone do not tell whether they are no-ops: it matters what is around them."""
+
+
 def _first(call: Call, results: Sequence[Fact]) -> Sequence[str | None]:
     return (FIRST_OUTPUT[call.node.op](call, results[0]),)
 

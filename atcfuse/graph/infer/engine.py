@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from onnx import AttributeProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
@@ -24,7 +25,7 @@ from atcfuse.graph.infer import (
     spatial,
     views,
 )
-from atcfuse.graph.infer.aliases import ALIASES
+from atcfuse.graph.infer.aliases import ALIASES, BY_SURROUNDINGS
 from atcfuse.graph.infer.call import Call, MalformedNodeError, value_symbol
 
 NAMED_VALUES = 16
@@ -51,6 +52,19 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
 NO_BODIES: Mapping[str, Scope] = {}
 
 
+_COUNTING = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
+"""Element types of which small tensors get a symbol for each element."""
+
+
+class _Result(NamedTuple):
+    """What a node makes; `plain` where it repeats no other value and follows from the node's key alone: operator,
+    attributes, and the facts of what it reads.
+    """
+
+    facts: Sequence[Fact]
+    plain: bool
+
+
 class Evaluator:
     """Fills the facts and aliases of a model's scopes.
 
@@ -67,7 +81,7 @@ class Evaluator:
         self.parameters: set[str] = set()
         self.hints: dict[int, dict[str, ValueInfoProto]] = {}
         self._facts: dict[object, Fact] = {}
-        self._results: dict[object, Sequence[Fact]] = {}
+        self._results: dict[object, _Result] = {}
 
     def run(self, scope: Scope, given: Sequence[Fact] | None = None) -> None:
         """Evaluates one scope; `given` are the facts of a body's inputs, None for the main graph's declared ones."""
@@ -75,13 +89,20 @@ class Evaluator:
         named = self._unique if not prefix else lambda name: self._unique(prefix + name)
         self._sources(scope, given, named)
         bodies = _bodies_by_attribute(scope)
-        opset, nodes, run = self.model.opset, scope.nodes, self.run
-        facts = scope.facts
+        opset, nodes, run, own = self.model.opset, scope.nodes, self.run, id(scope)
+        facts, results = scope.facts, self._results
         for index in scope.order:
             node = nodes[index]
-            inputs = [(facts.get(i) or scope.fact(i)) if i else UNKNOWN for i in node.inputs]
+            inputs = [facts[i] if i in facts else scope.fact(i) if i else UNKNOWN for i in node.inputs]
+            key = own, node.op, node.written, *inputs, len(node.outputs)
+            known = results.get(key)
+            if known is not None and known.plain:
+                for name, fact in zip(node.outputs, known.facts, strict=True):
+                    if name:
+                        facts[name] = fact
+                continue
             call = Call(scope, node, inputs, opset, named, bodies.get(index, NO_BODIES), run)
-            self._evaluate(call)
+            self._evaluate(call, key, known)
 
     def _unique(self, name: str) -> str:
         while name in self.taken:
@@ -89,35 +110,40 @@ class Evaluator:
         self.taken.add(name)
         return name
 
-    def _evaluate(self, call: Call) -> None:
+    def _evaluate(self, call: Call, key: object, known: _Result | None) -> None:
+        """Fills in what a node makes. `known` is what another one made whose `key` says that it does the same."""
         node, scope = call.node, call.scope
         operator = OPERATORS.get(node.op) or (fused.operator_of(node.op) if "::" in node.op else None)
         if operator is None or node.op in self.local:
             self._unknown(call)
             return
         try:
-            outputs = self._outputs(call, operator)
+            outputs = self._outputs(call, operator, key) if known is None else known.facts
             repeats = ALIASES[node.op](call, outputs) if node.op in ALIASES else ()
         except MalformedNodeError:
             self._unknown(call)
             return
+        plain = True
         for name, fact in zip(node.outputs, outputs, strict=False):
             if name:
-                scope.facts[name] = fact if fact.dtype not in (6, 7, 9) else _with_values(call, fact, name)
-        for name, source in zip(node.outputs, repeats, strict=False):
-            if name and source:
-                self._alias(scope, name, source)
+                given = fact if fact.dtype not in _COUNTING else _with_values(call, fact, name)
+                scope.facts[name] = given
+                plain = plain and given is fact
+            elif fact.dtype in _COUNTING:
+                plain = False
+        if any(repeats):
+            for name, source in zip(node.outputs, repeats, strict=False):
+                if name and source:
+                    self._alias(scope, name, source)
+        elif known is None and key in self._results and node.op not in BY_SURROUNDINGS:
+            self._results[key] = _Result(outputs, plain)
 
-    def _outputs(self, call: Call, operator: Callable[[Call], Fact | list[Fact]]) -> Sequence[Fact]:
+    def _outputs(self, call: Call, operator: Callable[[Call], Fact | list[Fact]], key: object) -> Sequence[Fact]:
         """The facts of all outputs. Nodes of a scope that do the same with the same facts, as layers do, share them.
 
         What names a symbol of its own is like no other node, and of an absent input the facts do not tell.
         """
         node, scope = call.node, call.scope
-        key = id(scope), node.op, node.written, tuple(call.inputs), len(node.outputs)
-        known = self._results.get(key)
-        if known is not None:
-            return known
         named = len(self.taken)
         result = operator(call)
         made = [result] if isinstance(result, Fact) else result[: len(node.outputs)]
@@ -127,7 +153,7 @@ class Evaluator:
                 rest, constant = split_constant(dim)
                 scope.extents[rest] = min(constant, scope.extents.get(rest, constant))
         if len(self.taken) == named and not call.bodies and UNKNOWN not in call.inputs:
-            self._results[key] = facts
+            self._results[key] = _Result(facts, False)
         return facts
 
     def _one(self, fact: Fact) -> Fact:
@@ -157,7 +183,7 @@ class Evaluator:
         facts = scope.facts
         for tensor in scope.graph.initializer:
             if tensor.name in scope.initializers:
-                facts[tensor.name] = tensor_fact(tensor, self.model)
+                facts[tensor.name] = self._one(tensor_fact(tensor, self.model))
         for sparse in scope.graph.sparse_initializer:
             if sparse.values.name not in scope.inputs:
                 facts[sparse.values.name] = Fact(sparse.values.data_type, tuple(sparse.dims))
@@ -169,7 +195,7 @@ class Evaluator:
                 fact = declared(info.type, info.name, self._input_dim, named)
             else:
                 fact = given[position] if position < len(given) else Fact(info.type.tensor_type.elem_type)
-            facts[info.name] = fact if fact.dtype not in (6, 7, 9) else _values(fact, info.name, named)
+            facts[info.name] = fact if fact.dtype not in _COUNTING else _values(fact, info.name, named)
 
     def _input_dim(self, text: str) -> Dim | None:
         return None if ANONYMOUS.fullmatch(text) else parse_dim_param(text)
