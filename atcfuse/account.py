@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import atcfuse
@@ -20,7 +21,6 @@ from atcfuse.graph.traffic import KindsOf, Remembered, Sizes, Traffic, element_b
 from atcfuse.hints import hint_for
 from atcfuse.kernel import DOMAIN
 from atcfuse.match.values import Built
-from atcfuse.records import dataclass
 from atcfuse.rewrite import ORIGIN_CHOICES, ORIGIN_NODES, ORIGIN_RULE
 from atcfuse.sequence import in_order, launched
 from atcfuse.switches import explain_switch

@@ -6,6 +6,7 @@ Everything follows from the fused nodes alone, so a model that was optimized bef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from atcfuse.kernel import KernelSpec, find_kernel
 from atcfuse.precision import DEFAULT_MODE, compute_type
 from atcfuse.progress import reached
 from atcfuse.project import ProjectKernel, render_project
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform
 from atcfuse.vectors import vector_files
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from atcfuse.device import Device
 from atcfuse.graph.index import Scope
@@ -17,7 +17,6 @@ from atcfuse.graph.merged import merged_work
 from atcfuse.graph.traffic import Kind, KindsOf
 from atcfuse.graph.work import NO_WORK, NodeWorks, OpWork
 from atcfuse.match.find import RuleFinder
-from atcfuse.records import dataclass
 from atcfuse.rule.model import AtcPass, Rule, RuleBook
 from atcfuse.switches import Switches
 

@@ -7,13 +7,12 @@ may be `like` another chip: what it does not say itself is that chip's figure, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from atcfuse.diagnostics import AtcfuseError, UsageError, did_you_mean, error
-from atcfuse.records import dataclass
 from atcfuse.strict_yaml import Value, read_documents
 
 _CORES = ("split", "shared")

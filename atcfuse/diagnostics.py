@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal
 
 from atcfuse.lang import LANGUAGES, say, tell
-from atcfuse.records import dataclass
 
 Severity = Literal["error", "warning", "info"]
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Union
-
-from atcfuse.records import dataclass
 
 Dim = Union[int, "Poly"]
 

@@ -7,7 +7,7 @@ worked out like a fresh one. Equal kernels are rendered once, equal launches pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from atcfuse.codegen import FusedNode, GeneratedKernel, fused_node, refusal_of, render_kernel, status_of
@@ -26,7 +26,6 @@ from atcfuse.options import Options
 from atcfuse.planner import TILE_ROWS, KernelWork, ProductPlan, no_kernels, plan_product, platform
 from atcfuse.planner.registry import PLANNERS
 from atcfuse.precision import FLOAT16, FLOAT32, compute_type
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, family_of
 
 Shapes = Mapping[str, tuple[int, ...]]

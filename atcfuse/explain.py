@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.store import load
 from atcfuse.kernel import DOMAIN
 from atcfuse.match.heads import Heads
-from atcfuse.records import dataclass
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.rule.terms import Alternative, Call, Choice, Step, Term
 from atcfuse.run import Toolbox

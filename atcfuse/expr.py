@@ -13,13 +13,13 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
 
 from atcfuse.diagnostics import AtcfuseError, Span, TextSpan, error
 from atcfuse.dims import Poly, divide, floor_divide, is_positive, modulo, proves_at_most
-from atcfuse.records import dataclass
 
 _PARSING = Lock()
 """Filters of warnings are global, and some versions of CPython count the depth of trees for all threads together."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from atcfuse.graph.index import Node
 from atcfuse.match.find import Match
 from atcfuse.match.typing import type_name
 from atcfuse.match.values import Refusal, Value
-from atcfuse.records import dataclass
 from atcfuse.rule.model import Rebuilt
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -6,12 +6,12 @@ The file has the form that graph-autofusion reads: sections `[ByNodeName]` and `
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, Span, UsageError, did_you_mean, error, warning
 from atcfuse.paths import is_file, read_at_most
-from atcfuse.records import dataclass
 
 _BY_NAME, _BY_TYPE = "ByNodeName", "ByNodeType"
 _FILES = (".ini", ".cfg", ".txt")

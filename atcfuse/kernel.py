@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from atcfuse.diagnostics import AtcfuseError, Span, did_you_mean, error
 from atcfuse.expr import Expr, parse
-from atcfuse.records import dataclass
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.strict_yaml import Value, read_documents
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from atcfuse.diagnostics import AtcfuseError, error
-from atcfuse.records import dataclass
 
 ALIASES = {"B S (N D)": "BSH", "B S N D": "BSND", "B N S D": "BNSD", "S B (N D)": "SBH"}
 """The layouts that Ascend users know by name."""

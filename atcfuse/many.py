@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from atcfuse.graph.store import load
 from atcfuse.options import Options
 from atcfuse.pool import check_backend, run_all
 from atcfuse.project import render_project
-from atcfuse.records import dataclass
 from atcfuse.resume import earlier_result, run_key, write_record
 from atcfuse.run import Toolbox
 

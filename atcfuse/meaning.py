@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +18,6 @@ from atcfuse.elementwise import parse_expression
 from atcfuse.elementwise.onnx_text import function_lines
 from atcfuse.kernel import DOMAIN, KernelSpec
 from atcfuse.layout import parse_layout
-from atcfuse.records import dataclass
 from atcfuse.templates import environment
 
 FLOAT = 1

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.precision import DEFAULT_MODE
-from atcfuse.records import dataclass
 
 Dialect = Literal["atc", "atc-flat", "portable"]
 DIALECTS: tuple[Dialect, ...] = ("atc", "atc-flat", "portable")

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from atcfuse.codegen.signature import BFLOAT16, BOOL, ELEMENT_NAMES, FLOAT, FLOA
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.kernel import Operand
 from atcfuse.lang import speaking, tell
-from atcfuse.records import dataclass
 from atcfuse.templates import environment
 from atcfuse.tiling import Platform, family_of, planned_platform
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, Span, did_you_mean, error
 from atcfuse.expr import Expr, dotted
 from atcfuse.kernel import KernelSpec
-from atcfuse.records import dataclass
 from atcfuse.rule.model import AtcPass, Fragment, Rebuilt, Rule, RuleBook
 from atcfuse.rule.names import names_of_alternative, names_of_inputs, names_of_steps
 from atcfuse.rule.terms import Alternative, Call, Choice, Condition, Step, Term, subterms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.external import Progress
 from atcfuse.graph.inline import inline_fused
 from atcfuse.graph.store import load, write
-from atcfuse.records import dataclass
 
 if TYPE_CHECKING:
     import onnx

@@ -8,6 +8,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -24,7 +25,6 @@ from atcfuse.match.typing import type_name
 from atcfuse.match.values import Built, Refusal, Value
 from atcfuse.meaning import Signature, signature_of
 from atcfuse.precision import compute_type
-from atcfuse.records import dataclass
 from atcfuse.safety import Extent
 
 ORIGIN_RULE, ORIGIN_CHOICES, ORIGIN_NODES = "atcfuse.rule", "atcfuse.choices", "atcfuse.nodes"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from atcfuse.device import load_device
 from atcfuse.kernel import KernelSpec
 from atcfuse.options import Options
-from atcfuse.records import dataclass
 from atcfuse.rule.model import Example, Rule, RuleBook
 from atcfuse.switches import NO_SWITCHES
 

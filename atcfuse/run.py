@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from atcfuse.decide import Pricer
 from atcfuse.device import Device
@@ -14,7 +14,6 @@ from atcfuse.kernel import KernelSpec
 from atcfuse.match.find import Match, NearMiss
 from atcfuse.match.values import Refusal
 from atcfuse.options import Options
-from atcfuse.records import dataclass
 from atcfuse.rewrite import Fusion
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.switches import Switches

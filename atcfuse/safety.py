@@ -8,10 +8,10 @@ it. Other readers of a value's shape are no obstacle when the shape is known or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Union
 
 from atcfuse.graph.index import Node, Scope
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

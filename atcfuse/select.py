@@ -9,10 +9,10 @@ topological order, and optimal wherever a better choice needs no more than a win
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.match.values import Built
-from atcfuse.records import dataclass
 from atcfuse.rewrite import Fusion
 
 EXACT = 20

@@ -10,13 +10,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse.codegen import GeneratedKernel, render_driver
 from atcfuse.codegen.signature import BFLOAT16, BOOL, FLOAT, FLOAT16, INT32, INT64
 from atcfuse.diagnostics import AtcfuseError, error
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, platform_of
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,6 @@ from atcfuse.graph.store import load, write
 from atcfuse.lang import LANGUAGES
 from atcfuse.options import Options
 from atcfuse.paths import exists
-from atcfuse.records import dataclass
 from atcfuse.report import gate, read_report, to_json, to_markdown
 from atcfuse.report.html import to_html
 from atcfuse.run import Toolbox

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from atcfuse.estimate import build_name, planned_chip
 from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.store import load
 from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
-from atcfuse.records import dataclass
 from atcfuse.report.html import to_html
 from atcfuse.run import Toolbox
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -25,7 +26,6 @@ from atcfuse.elementwise import (
 from atcfuse.elementwise.functions import ROUNDINGS
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.schema import parameter
-from atcfuse.records import dataclass
 
 FLOAT, FLOAT16, BFLOAT16, INT32, INT64 = 1, 10, 16, 6, 7
 FLOATS = frozenset({FLOAT, FLOAT16, BFLOAT16})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from atcfuse.autofuse.broadcasts import Shape, Split, kind_of, narrowed, preferred
 from atcfuse.autofuse.candidates import BFLOAT16, FLOATS, NAMES, Candidate, Reader
@@ -35,7 +35,6 @@ from atcfuse.kernel import KernelSpec
 from atcfuse.match.find import Match
 from atcfuse.match.values import Value
 from atcfuse.meaning import signature_of
-from atcfuse.records import dataclass
 from atcfuse.rewrite import Fusion
 from atcfuse.safety import Extent
 

@@ -12,9 +12,9 @@ the shape with ones for the columns: what a reduction leaves, and what is comput
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from atcfuse.autofuse.broadcasts import Shape, Splits, kind_of, narrowed
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

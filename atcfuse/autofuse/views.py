@@ -9,7 +9,7 @@ Squeeze. All of this is said in standard operators, before anything is grouped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from atcfuse.autofuse.broadcasts import Shape
 from atcfuse.autofuse.candidates import Reader
@@ -20,7 +20,6 @@ from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.schema import signature
 from atcfuse.graph.traffic import KindsOf
 from atcfuse.keep_nodes import NO_NODES, KeepNodes
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

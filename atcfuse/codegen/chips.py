@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.codegen.registry import GENERATORS
 from atcfuse.kernel import KernelSpec
-from atcfuse.records import dataclass
 from atcfuse.tiling import FAMILIES
 
 TWIN = "twin"

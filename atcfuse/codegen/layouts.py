@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-
-from atcfuse.records import dataclass
+from dataclasses import dataclass
 
 NAMED = {"BSH": "B S (N D)", "BSND": "B S N D", "BNSD": "B N S D", "SBH": "S B (N D)"}
 """The layouts that Ascend users know by name."""

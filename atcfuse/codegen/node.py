@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.codegen.render import output_names
 from atcfuse.graph.index import Node
 from atcfuse.kernel import KernelSpec
-from atcfuse.records import dataclass
 
 EXACT = "_hex"
 """Ending of the string attributes that carry a float exactly past ATC's parser; kernels never see them."""

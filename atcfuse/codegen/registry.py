@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.codegen import (
@@ -18,7 +19,6 @@ from atcfuse.codegen import (
 )
 from atcfuse.codegen.signature import AttributeValue, Signature
 from atcfuse.kernel import KernelSpec
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from atcfuse.codegen.registry import GENERATORS, Figures, Shapes
 from atcfuse.codegen.signature import CPP_TYPES, ELEMENT_BYTES, AttributeValue, Signature
 from atcfuse.diagnostics import AtcfuseError, error
 from atcfuse.kernel import KernelSpec
-from atcfuse.records import dataclass
 from atcfuse.templates import environment
 from atcfuse.tiling import Platform, family_of
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from atcfuse.diagnostics import AtcfuseError, error
 from atcfuse.elementwise import expression, footprint
 from atcfuse.kernel import KernelSpec
-from atcfuse.records import dataclass
 
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...]
 

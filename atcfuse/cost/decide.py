@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from atcfuse.cost.code_size import code_bytes
 from atcfuse.cost.model import FusionCost
 from atcfuse.device import Device
 from atcfuse.match.values import Refusal
 from atcfuse.planner import KernelWork
-from atcfuse.records import dataclass
 
 BOUNDED = ("ub", "l1")
 """Memories that the occupancy bound is about; the cube's L0 buffers are cut to be full."""

@@ -8,6 +8,7 @@ high scenario with them at their best; so no figure of the chip counts low on on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.cost.conversions import handed_in_fractal, with_layout_changes
@@ -16,7 +17,6 @@ from atcfuse.cost.stages import Stage, fused_stage, unfused_stage
 from atcfuse.device import Device, Range
 from atcfuse.graph.work import OpWork
 from atcfuse.planner import KernelWork, ProductPlan, plan_product, platform
-from atcfuse.records import dataclass
 
 BASIS: Mapping[str, str] = {
     "launches": "computed from the graph",

@@ -7,11 +7,12 @@ storing share the way to memory; cube and vector unit overlap only where they ar
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.cost.memory import Moved
 from atcfuse.device import Device
 from atcfuse.graph.work import OpWork
 from atcfuse.planner import KernelWork, ProductPlan
-from atcfuse.records import dataclass
 from atcfuse.tiling import ceil_div
 
 _ELEMENT_BYTES = {"float16": 2, "int8": 2, "uint8": 2, "bool": 2, "int64": 8}

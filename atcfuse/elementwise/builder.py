@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from atcfuse.elementwise.expression import (
     BOOL,
@@ -27,7 +27,6 @@ from atcfuse.elementwise.expression import (
 )
 from atcfuse.elementwise.numbers import c_number
 from atcfuse.elementwise.registers import BUFFERED, SPREAD, Instruction, Pool, Register, Side
-from atcfuse.records import dataclass
 
 HALF_MAX = 65504.0
 _BITS: dict[Side, Pool] = {"full": "bits", "column": "columnBits"}

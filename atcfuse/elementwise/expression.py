@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Union
-
-from atcfuse.records import dataclass
 
 Kind = Literal["full", "row", "column", "scalar", "matrix", "batch_row", "shared_column", "batch_scalar"]
 FULL: Kind = "full"

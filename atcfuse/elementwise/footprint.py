@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from atcfuse.elementwise.expression import (
@@ -19,7 +20,6 @@ from atcfuse.elementwise.expression import (
 )
 from atcfuse.elementwise.lower import lower
 from atcfuse.elementwise.registers import Program
-from atcfuse.records import dataclass
 
 TEMPORARY_BYTES = 12_288
 COLUMN_ROWS = 256

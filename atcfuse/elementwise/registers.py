@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
-
-from atcfuse.records import dataclass
 
 Pool = Literal["plane", "bits", "column", "columnBits", "fixed"]
 """A plane has an element for every one of a tile, a column one for every row; bits are masks of either."""

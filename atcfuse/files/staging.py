@@ -7,11 +7,11 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from atcfuse.diagnostics import AtcfuseError, error
-from atcfuse.records import dataclass
 
 CHUNK = 16 << 20
 """Bytes written by one system call, so that an interrupt does not wait for gigabytes."""

@@ -10,7 +10,7 @@ import signal
 import stat
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import BinaryIO
@@ -27,7 +27,6 @@ from atcfuse.files.staging import (
     write_tree,
     writing,
 )
-from atcfuse.records import dataclass
 
 _SIGNALS = [s for s in (getattr(signal, n, None) for n in ("SIGINT", "SIGTERM", "SIGHUP")) if s is not None]
 

@@ -7,6 +7,7 @@ read the protobuf only, never a tensor's external data, and take time linear in 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import AttributeProto, ModelProto, NodeProto, defs
@@ -14,7 +15,6 @@ from onnx import AttributeProto, ModelProto, NodeProto, defs
 from atcfuse.graph import atc_ops
 from atcfuse.graph.atc_scopes import Finding, Scope, captured_by, label, scopes
 from atcfuse.graph.atc_tensors import ExternalFiles, constant_findings, external_findings, input_findings
-from atcfuse.records import dataclass
 
 __all__ = ["Finding", "ModelProto", "atc_findings"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from atcfuse.diagnostics import Severity
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

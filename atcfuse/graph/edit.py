@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from onnx import helper, numpy_helper
 
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.text import parse_function
-from atcfuse.records import dataclass
 
 FREE_INITIALIZERS = 4
 """The IR version from which on an initializer need not be a graph input as well, and one that is may be overridden."""

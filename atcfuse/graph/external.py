@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PureWindowsPath
 from typing import BinaryIO
@@ -21,7 +22,6 @@ from onnx import ModelProto, TensorProto
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, error, info
 from atcfuse.files import CHUNK, Transaction, create, write_all, writing
 from atcfuse.graph.walk import blocks
-from atcfuse.records import dataclass
 
 Progress = Callable[[Path, int, int], None]
 """Called while a file is copied: the file, bytes done, bytes in all."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,6 @@ from onnx import ModelProto as ModelProto  # re-exported: only this package impo
 
 from atcfuse.dims import Dim, parse_dim_param, symbol
 from atcfuse.graph.feeds_trace import Scope, Uses, trace_input
-from atcfuse.records import dataclass
 
 Kind = Literal["tensor", "sequence", "optional", "other"]
 Role = Literal["index", "mask", "bias", "positions", "flag", "value"]

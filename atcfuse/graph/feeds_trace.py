@@ -6,12 +6,10 @@ The walk enters the bodies of If and Loop and the model's own functions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
-
-from atcfuse.records import dataclass
 
 MAX_STEPS = 20_000
 MAX_CONSTANT = 4096

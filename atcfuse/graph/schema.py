@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import onnx.defs
 
 from atcfuse.graph.index import Node, Scope, attribute_value
-from atcfuse.records import dataclass
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean"})
 """Operators whose two operands may be exchanged."""

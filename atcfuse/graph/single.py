@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
@@ -10,7 +11,6 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from atcfuse.graph.dialect import FUSED_DOMAIN, FUSED_VERSION, OVERLOAD_IR
 from atcfuse.graph.index import Model
 from atcfuse.graph.text import parse_function
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import onnx
 
 from atcfuse.graph.index import Model
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from atcfuse.dims import Dim, Poly, Symbol, evaluate, symbols
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.fixed import fixed, is_given
 from atcfuse.graph.index import Node, Scope
-from atcfuse.records import dataclass
 
 Kind = Literal["launch", "view", "host"]
 

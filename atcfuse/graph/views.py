@@ -9,10 +9,10 @@ index, Expand and Tile all map views to views; where the composite is not such a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from atcfuse.dims import Dim, divide, product
 from atcfuse.graph.index import Node, Scope
-from atcfuse.records import dataclass
 
 Factor = tuple[Dim, Dim]
 Axis = tuple[Factor, ...]

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import BEYOND_COUNTING, Kind, KindsOf, Sizes, element_bits, kinds, scope_bodies
-from atcfuse.records import dataclass
 
 VECTOR_PASSES: Mapping[str, int] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), 5),  # maximum, difference, exponential, sum, quotient

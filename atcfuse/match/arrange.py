@@ -7,6 +7,7 @@ names an operand, which is then read less deep, until everything holds or the fa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse import safety
@@ -18,7 +19,6 @@ from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Blame, Layouts, solve
 from atcfuse.match.masks import broadcast, combined, cycle
 from atcfuse.match.values import Link, Operand, Refusal, State, Value
-from atcfuse.records import dataclass
 from atcfuse.rule.model import Rule
 from atcfuse.rule.terms import Call, Ref, Step, subterms
 

@@ -8,7 +8,7 @@ come out as they do there. What is not proved is unknown (None).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,6 @@ from atcfuse.graph.constants import NUMPY_TYPES
 from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.infer.arithmetic import LARGE, representable
 from atcfuse.match.validity import cut_off
-from atcfuse.records import dataclass
 
 Shape = tuple[Dim, ...]
 Slopes = tuple[int, ...]

@@ -7,6 +7,7 @@ matcher that has to try everything; it is asked only for anchors that are still 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 
 from atcfuse.graph.index import Node, Scope
@@ -20,7 +21,6 @@ from atcfuse.match.heads import Heads, HeadSet
 from atcfuse.match.required import required_operators
 from atcfuse.match.search import Match, Search
 from atcfuse.match.values import Refusal
-from atcfuse.records import dataclass
 from atcfuse.rule.model import Fragment, Rule, RuleBook
 from atcfuse.rule.terms import Call, Step
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.records import dataclass
 from atcfuse.rule.model import Input
 from atcfuse.rule.terms import Step
 

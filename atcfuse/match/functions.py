@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.dims import Dim
@@ -18,7 +19,6 @@ from atcfuse.match.indexed import Bands
 from atcfuse.match.levels import is_ordinary
 from atcfuse.match.typing import is_known
 from atcfuse.match.values import Built, Value
-from atcfuse.records import dataclass
 
 MOST_INDICES = 4096
 """Indices that a Gather of ours may have written out."""

@@ -7,6 +7,7 @@ view less deep; at its own value every operand has a plain layout, so the search
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.dims import Dim, divide, product
@@ -14,7 +15,6 @@ from atcfuse.graph.views import Axis, Factor
 from atcfuse.layout import ALIASES, parse_layout
 from atcfuse.match.factors import chain, grouped, layout_text, merged, merged_text, split_at, suffix_cuts
 from atcfuse.match.values import Link, Refusal
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

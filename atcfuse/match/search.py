@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,6 @@ from atcfuse.match.engine import BUDGET, BudgetExhausted, Matcher
 from atcfuse.match.frames import Frame
 from atcfuse.match.heads import Heads
 from atcfuse.match.values import Found, Operand, Refusal, State, Value
-from atcfuse.records import dataclass
 from atcfuse.rule.model import Fragment, Output, Rule, RuleBook
 from atcfuse.rule.terms import Call, Ref, Step, Term, names_in
 from atcfuse.safety import Shapes, precision_lost

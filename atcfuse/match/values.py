@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from atcfuse.dims import Dim
 from atcfuse.graph.views import View
-from atcfuse.records import dataclass
 
 Env = Mapping[str, Any]
 """Bindings by name: `Value`, number, `Dim`, label, `Operand`, `Built`, or None for what is absent."""

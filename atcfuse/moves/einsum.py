@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.rescale import leads_to_softmax
 from atcfuse.moves.respelling import Respelling
-from atcfuse.records import dataclass
 
 _PASSED = frozenset({"Cast", "Where", "Reshape", "Dropout", "Identity"})
 _NEAR = 4

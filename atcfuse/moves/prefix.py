@@ -7,6 +7,8 @@ ones with a cosine of 1 and a sine of 0. As with the other moves, one that no fu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from atcfuse.dims import Dim
@@ -15,7 +17,6 @@ from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import identity
 from atcfuse.match.chains import roots
-from atcfuse.records import dataclass
 
 _TURNS = frozenset({"Slice", "Split", "Neg", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity"})
 _MOST_NODES = 16

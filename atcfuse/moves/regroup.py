@@ -7,9 +7,10 @@ stand side by side and are one kernel. As with the other moves, one after which 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
-from atcfuse.records import dataclass
 
 _MOST_STEPS = 32
 """A roll along two axes and a partition into windows take eight."""

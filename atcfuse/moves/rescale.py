@@ -7,11 +7,12 @@ number, and biased. One after which no attention is fused is undone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.graph.constants import scalar
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.match.levels import absorbs, is_ordinary
-from atcfuse.records import dataclass
 
 _ON_THE_WAY = frozenset({"Add", "Sub", "Mul", "Div", "Where", "Cast", "Reshape", "Max", "Tanh", "Identity"})
 _FAR = 12

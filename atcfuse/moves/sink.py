@@ -7,10 +7,11 @@ moves, one that nothing takes up is undone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.unshare import is_rotated
-from atcfuse.records import dataclass
 
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Cast", "Neg"})

@@ -6,12 +6,13 @@ attention is fused is undone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.graph.constants import scalar
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.rescale import leads_to_softmax
 from atcfuse.moves.respelling import Respelling
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

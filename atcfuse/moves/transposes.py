@@ -9,12 +9,12 @@ sum stand side by side.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from atcfuse.dims import Dim
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import is_view
-from atcfuse.records import dataclass
 
 _EXACT_RESHAPE = 14
 """The opset from which on a Reshape can be told that 0 means no elements, not the operand's own extent."""

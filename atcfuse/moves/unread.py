@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.graph.edit import Names, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.respelling import Respelling
 from atcfuse.moves.transposes import shape_of
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

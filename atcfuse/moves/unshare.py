@@ -7,11 +7,12 @@ Transpose is still there is undone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from atcfuse.graph.constants import scalar
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import is_view
-from atcfuse.records import dataclass
 
 _FAR = 3
 """Views between a part of the projection and what rotates it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from atcfuse.graph.work import Product
 from atcfuse.planner.work import CUBE_UNIT
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, ceil_div, round_up
 
 _UNIT_COLUMNS = 256

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from atcfuse.device import Device
 from atcfuse.graph.work import OpWork
 from atcfuse.match.values import Refusal
 from atcfuse.options import TileLevel
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform
 
 TILE_ROWS: Mapping[TileLevel, int] = {"auto": 0, "small": 32, "large": 128}

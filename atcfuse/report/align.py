@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from atcfuse.records import dataclass
 
 Entry = Mapping[str, Any]
 Key = Callable[[Entry], Hashable]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.diagnostics import Diagnostic, error
-from atcfuse.records import dataclass
 from atcfuse.report.atc_result import AtcResult, Counts
 from atcfuse.report.compare import identity
 from atcfuse.report.document import Report

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from atcfuse.records import dataclass
 from atcfuse.report.document import Report
 from atcfuse.report.figures import bytes_change, count_change, microseconds
 from atcfuse.report.groups import SAVED, FusionGroup, RuleGroup

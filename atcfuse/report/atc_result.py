@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
 from atcfuse.paths import head_of, is_file
-from atcfuse.records import dataclass
 from atcfuse.report.document import read_text
 from atcfuse.switches.json_tree import parse_json
 from atcfuse.switches.tree import Node, Scalar, Sequence, Table, shown

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.lang import say, tell
-from atcfuse.records import dataclass
 from atcfuse.report.compare import Diff
 from atcfuse.report.figures import count, exact_bytes, human_bytes, microseconds, percent
 from atcfuse.report.groups import Entry, template

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
 from atcfuse import __version__
 from atcfuse.diagnostics import Diagnostic, code_page
-from atcfuse.records import dataclass
 from atcfuse.report.document import Report
 from atcfuse.report.groups import all_diagnostics
 from atcfuse.report.names import printable, shorten

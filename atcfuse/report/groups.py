@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from atcfuse.lang import say, tell
-from atcfuse.records import dataclass
 from atcfuse.report.document import Report
 from atcfuse.report.figures import Figure, Time, count, human_bytes, microseconds, percent, time_total, total
 from atcfuse.report.names import pairs

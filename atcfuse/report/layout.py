@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from atcfuse.lang import say
 from atcfuse.lang.width import display_width
-from atcfuse.records import dataclass
 from atcfuse.report.names import printable, wrap
 
 MIN_WIDTH = 40

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from atcfuse import __version__
 from atcfuse.diagnostics import Diagnostic
 from atcfuse.lang import say, speaking, tell
-from atcfuse.records import dataclass
 from atcfuse.report.document import Report
 from atcfuse.report.figures import count, human_bytes, total
 from atcfuse.report.groups import listed

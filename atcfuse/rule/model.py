@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
 from atcfuse.diagnostics import Span
 from atcfuse.expr import Expr
-from atcfuse.records import dataclass
 from atcfuse.rule.terms import Alternative, Condition, Step
 from atcfuse.rule.types import TypeSpec
 

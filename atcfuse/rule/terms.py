@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Union
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
 from atcfuse.expr import Expr, dotted, parse
-from atcfuse.records import dataclass
 from atcfuse.rule.types import TypeSpec
 
 

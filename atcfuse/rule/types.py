@@ -4,10 +4,10 @@ Any element type is `any`."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from atcfuse.diagnostics import AtcfuseError, Span, error
 from atcfuse.expr import Expr, parse, shifted
-from atcfuse.records import dataclass
 
 ELEMENT_TYPES = {
     "float": 1, "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8,

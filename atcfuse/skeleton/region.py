@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from atcfuse.diagnostics import UsageError, did_you_mean, error
 from atcfuse.graph.facts import INTEGERS
 from atcfuse.graph.index import Model, Node, Scope
-from atcfuse.records import dataclass
 
 MAX_NODES = 100
 

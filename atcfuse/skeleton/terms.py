@@ -6,7 +6,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from atcfuse.diagnostics import Span, UsageError, error
@@ -17,7 +17,6 @@ from atcfuse.graph.facts import INTEGERS
 from atcfuse.graph.index import Node
 from atcfuse.graph.schema import MEANINGLESS, signature
 from atcfuse.match.typing import type_name
-from atcfuse.records import dataclass
 from atcfuse.rule.vocabulary import COMBINATORS, FUNCTIONS
 from atcfuse.skeleton.region import Region
 from atcfuse.skeleton.sizes import Sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from atcfuse.compiler import optimize_proto
@@ -16,7 +16,6 @@ from atcfuse.kernel import KernelSpec
 from atcfuse.loader import read_rule
 from atcfuse.options import DISABLE_VARIABLE
 from atcfuse.reasons import DECISIONS
-from atcfuse.records import dataclass
 from atcfuse.resolve import check_book
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.rule_tests import run_examples

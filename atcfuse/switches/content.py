@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from atcfuse.diagnostics import Span
-from atcfuse.records import dataclass
 from atcfuse.switches.model import KINDS, Kind
 
 # What ATC's own trimming takes off; str.strip() would also take Unicode blanks.

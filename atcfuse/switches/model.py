@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from atcfuse.diagnostics import Diagnostic
-from atcfuse.records import dataclass
 from atcfuse.switches.passes import atc_passes
 
 Kind = Literal["GraphFusion", "UBFusion"]

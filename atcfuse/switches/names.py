@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from atcfuse.diagnostics import Diagnostic, Span, info, warning
-from atcfuse.records import dataclass
 from atcfuse.switches.content import BLANKS, Content
 from atcfuse.switches.model import ALL, KINDS, Kind
 from atcfuse.switches.passes import AtcPasses

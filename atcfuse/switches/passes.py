@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-
-from atcfuse.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from atcfuse.diagnostics import did_you_mean, error, warning
-from atcfuse.records import dataclass
 from atcfuse.switches.content import BLANKS, Content, Entry
 from atcfuse.switches.model import EXTRA_SECTIONS, KINDS, Kind
 from atcfuse.switches.tree import Findings, Node, Scalar, Sequence, Table, shown

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, Span, error
-from atcfuse.records import dataclass
 
 MAX_DEPTH = 16  # a switch file needs four levels; the bound keeps hostile nesting from exhausting the stack
 _SHOWN_CHARS = 60

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-
-from atcfuse.records import dataclass
+from dataclasses import dataclass, replace
 
 FAMILIES = {"Ascend910B": "910B", "Ascend910_93": "910B", "Ascend310P": "310P"}
 """Chip families that have generated kernels, by the start of ATC's `--soc_version`."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import lcm
 from typing import Literal
 
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, Prediction, attention_310p, ceil_div, round_up
 from atcfuse.tiling.attention_problem import Problem, Task, broadcast_rows, tasks_of, tile_sizes
 

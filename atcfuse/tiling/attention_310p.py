@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, Prediction, ceil_div, round_up
 from atcfuse.tiling.attention_problem import Problem, Task, broadcast_rows, tasks_of, tile_sizes
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from atcfuse.records import dataclass
 from atcfuse.tiling import ceil_div
 
 ROWS, COLUMNS = (16, 32, 64, 128), (128, 256)

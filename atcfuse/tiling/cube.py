@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from atcfuse.records import dataclass
+from dataclasses import dataclass
+
 from atcfuse.tiling import Platform, ceil_div, round_up
 
 _BASE_K_BYTES = 128

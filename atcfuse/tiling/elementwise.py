@@ -8,10 +8,10 @@ batch, or a chunk of one row; never a chunk where rows are reduced.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from atcfuse.elementwise.footprint import BITS_UNIT, COLUMN_ROWS, Needs
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, VectorPrediction, ceil_div, round_up
 
 LANES = 64

@@ -7,8 +7,8 @@ then moves and holds, to the byte, as the twin counts it. Integers only, so that
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, ceil_div, round_up
 from atcfuse.tiling.activations import activation
 from atcfuse.tiling.cube import Prediction

@@ -7,10 +7,10 @@ counts what the kernel then moves and holds, to the byte, as the twin counts it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from atcfuse.records import dataclass
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform, VectorPrediction, ceil_div, round_up
 from atcfuse.tiling.activations import activation

@@ -7,11 +7,11 @@ a kernel then moves and holds, to the byte, as the twin counts it. Integers only
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
 
-from atcfuse.records import dataclass
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform, ceil_div, round_up
 from atcfuse.tiling.cube import Prediction

@@ -7,8 +7,8 @@ moves and holds then, to the byte, as the twin counts it. Integers only, so that
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, ceil_div, round_up
 from atcfuse.tiling.cube import CubeTiling, Prediction, cube_tiling
 from atcfuse.tiling.linear_problem import Problem, too_large

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from atcfuse.records import dataclass
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling.activations import activation
 

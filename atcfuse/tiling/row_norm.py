@@ -7,10 +7,10 @@ then moves and holds, to the byte, as the twin counts it. Integers only, so that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from math import lcm, prod
 
-from atcfuse.records import dataclass
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform, VectorPrediction, ceil_div, round_up
 

@@ -7,8 +7,8 @@ what the kernel then moves and holds, to the byte, as the twin counts it. Intege
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from atcfuse.records import dataclass
 from atcfuse.tiling import Platform, Prediction, ceil_div, round_up
 
 SMALL_BYTES = 384

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from atcfuse.records import dataclass
 from atcfuse.verify.values import Array, Value
 
 Status = Literal["ok", "wrong", "shape", "nan", "missing"]

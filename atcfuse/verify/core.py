@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from atcfuse.diagnostics import Diagnostic, error, info, warning
 from atcfuse.graph.feeds import Interface, ModelProto, Precision, read_interface
 from atcfuse.progress import counted
-from atcfuse.records import dataclass
 from atcfuse.verify.compare import OutputError, Tolerance, compare_value, missing
 from atcfuse.verify.drift import optimized_results
 from atcfuse.verify.files import check_inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,6 @@ from atcfuse.graph.single import keep_nan, tap
 from atcfuse.kernel import KernelSpec
 from atcfuse.precision import DEFAULT_MODE
 from atcfuse.progress import counted
-from atcfuse.records import dataclass
 from atcfuse.reference import bfloat16_values
 from atcfuse.tiling import Platform, planned_platform
 from atcfuse.twin import TwinResult, find_compiler, run_kernel

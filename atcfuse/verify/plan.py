@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
 
 from atcfuse.diagnostics import Diagnostic, info
 from atcfuse.graph.feeds import BOOL, FLOATS, Interface, ModelProto, override_values, read_interface
-from atcfuse.records import dataclass
 from atcfuse.verify.session import RuntimeFailure
 from atcfuse.verify.sizes import (
     EMPTY_CACHE,

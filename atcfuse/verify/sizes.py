@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Literal
 
 from atcfuse.dims import Dim, as_symbol, evaluate, symbol, symbols
 from atcfuse.graph.feeds import FLOATS, InputSpec, Interface
-from atcfuse.records import dataclass
 
 Class = Literal["batch", "sequence", "past", "total", "image"]
 Sizes = dict[str, int]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from atcfuse.dims import evaluate
 from atcfuse.graph.feeds import BFLOAT16, FLOATS, InputSpec, Interface, numpy_dtype
-from atcfuse.records import dataclass
 from atcfuse.verify.sizes import Sizes, concrete_shape, dims_of
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -31,7 +31,6 @@ NO_MESSAGES = {
     "hints.py": "the heading that is looked for in a page",
     "__init__.py": "an AttributeError of Python's own form",
     "lang/catalog.py": "formats of catalogs",
-    "records.py": "errors of Python's own form, and code",
 }
 _IN_FILES = {
     "skeleton/write.py": r"^(rule|switch|summary|why|limits|level|anchor|draft): |^\s*#|^    |^  \{\}: ",

@@ -10,6 +10,7 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 import atcfuse
 from atcfuse import moves
@@ -296,10 +297,13 @@ def test_a_move_changes_no_number_and_lets_operators_fuse(text: str, ops: dict[s
 @pytest.mark.parametrize(("text", "ops"), BACK.values(), ids=BACK)
 def test_what_may_not_move_stays(text: str, ops: dict[str, int]) -> None:
     proto = parsed(text)
-    compare(proto, deepcopy(proto))
     result = atcfuse.optimize(proto, dialect="portable", min_saving_us=0.0)
     count = Counter(n.op_type for n in result.model.graph.node)
     assert {op: count[op] for op in ops} == ops
+    try:
+        run(proto, 0)
+    except InvalidArgument:
+        pytest.skip("this onnxruntime does not scale rows of one LayerNormalization by different numbers")
     compare(result.model, proto)
 
 

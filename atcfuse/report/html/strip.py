@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from atcfuse.records import dataclass
 from atcfuse.report.groups import Entry
 
 MAX_PERIOD = 64
