@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
-from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,44 +25,8 @@ def to_json(document: Mapping[str, Any]) -> str:
 
     Raises ValueError for NaN and infinities, TypeError for what is no JSON value.
     """
-    text = _indented(document, "\n", {})
+    text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
-
-
-def _indented(value: Any, line: str, known: dict[tuple[int, str], str]) -> str:
-    """A value as `json.dumps(value, indent=2, sort_keys=True)` writes it behind a `line`, a newline and its indent.
-
-    Until Python 3.15 `json` writes indented text piece by piece in Python. Here the C encoder writes the scalars, and a
-    list or dict that the document holds many times, as entries of layers that are alike do, is written once an indent.
-    `known` is for one document: while that lives, no identity in it is another's.
-    """
-    kind = type(value)
-    if kind is str:
-        return encode_basestring(value)
-    if kind is int or (kind is float and math.isfinite(value)):
-        return repr(value)
-    if not isinstance(value, (dict, list, tuple)):
-        return _SCALARS.encode(value)
-    if not value:
-        return "{}" if isinstance(value, dict) else "[]"
-    key = id(value), line
-    found = known.get(key)
-    if found is None:
-        inner = line + "  "
-        if isinstance(value, dict):
-            pairs = [f"{_key(k)}: {_indented(v, inner, known)}" for k, v in sorted(value.items())]
-            found = f"{{{inner}{f',{inner}'.join(pairs)}{line}}}"
-        else:
-            found = f"[{inner}{f',{inner}'.join([_indented(item, inner, known) for item in value])}{line}]"
-        known[key] = found
-    return found
-
-
-def _key(key: Any) -> str:
-    return encode_basestring(key) if type(key) is str else _SCALARS.encode({key: 0})[1:-4]
-
-
-_SCALARS = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 def read_report(path: Path) -> dict[str, Any]:
