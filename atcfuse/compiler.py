@@ -146,7 +146,7 @@ def _fused(
     sizes: Sizes,
     pricer: Pricer | None,
 ) -> tuple[Model, Findings]:
-    """Fuses with Transposes moved to where attention takes them along; the others stay where they were."""
+    """Fuses with operators moved to where kernels take them along; what none takes stays where it was."""
     kinds = [kind for kind in moves.KINDS if tools.is_made(kind.kernel)]
     begun, stuck, told = moves.find(model, tools.keep, (), kinds), frozenset[str](), dict[str, Refusal]()
     snapshot = Snapshot.of(model) if begun else None
@@ -156,10 +156,13 @@ def _fused(
         findings = Findings(pricer)
         model = _by_rules(model, _finders(model, tools, lookup, pricer), tools, lookup, findings)
         left = moves.stuck(model, moved)
+        told |= of_trials(moved, left, findings.kept)
         if not left:
             findings.kept = [*of_others(moved, findings.kept), *of_operators(model, tools, told)]
-            return _grouped(model, tools, lookup, findings), findings
-        told |= of_trials(moved, left, findings.kept)
+            model = _grouped(model, tools, lookup, findings)
+            left = moves.stuck(model, moved, by_groups=True)
+        if not left:
+            return model, findings
         assert snapshot is not None  # there are moves
         snapshot.restore(model.proto)
         model = Model(model.proto, model.path)

@@ -61,11 +61,13 @@ class Kind:
     operator: str = ""
     """An operator that no rule knows. `obstacle` tells why a node of it is not spelled anew, or None where it is."""
     obstacle: Callable[[Scope, Node], str | None] | None = None
+    by_groups: bool = False
+    """Whether it is element-wise groups, which come last, that take up what is moved."""
 
 
 KINDS = (
     Kind(unread.find, unread.carry_out),
-    Kind(lift.find, lift.carry_out),
+    Kind(lift.find, lift.carry_out, by_groups=True),
     Kind(grid.find, grid.carry_out),
     Kind(expand.find, expand.carry_out),
     Kind(transposes.find, transposes.carry_out),
@@ -101,6 +103,7 @@ class Moved:
     made: tuple[str, ...]
     op: str
     nodes: frozenset[str] = frozenset()
+    by_groups: bool = False
 
 
 def find(model: Model, keep: KeepNodes, stuck: Collection[str] = (), kinds: Sequence[Kind] = KINDS) -> list[Begun]:
@@ -134,13 +137,16 @@ def carry_out(model: Model, moves: Sequence[Begun]) -> list[Moved]:
     for begun in moves:
         made, op, replacement = begun.kind.carry_out(begun.move, names)
         nodes = frozenset(n.name or n.outputs[0] for n in replacement.made) if begun.kind.operator else frozenset()
-        done.append(Moved(begun.move.name, made, op, nodes))
+        done.append(Moved(begun.move.name, made, op, nodes, begun.kind.by_groups))
         replacements.append(replacement)
     apply(model, replacements, (), names)
     return done
 
 
-def stuck(model: Model, moved: Sequence[Moved]) -> frozenset[str]:
-    """The names of moves that nothing took up: what was moved is still there."""
+def stuck(model: Model, moved: Sequence[Moved], *, by_groups: bool = False) -> frozenset[str]:
+    """The names of moves that nothing took up: what was moved is still there. Those for element-wise groups are asked
+    of `by_groups`, when these are made.
+    """
     left = {(n.op, output) for scope in model.scopes() for n in scope.nodes for output in n.outputs}
-    return frozenset(m.name for m in moved if any((m.op, value) in left for value in m.made))
+    asked = (m for m in moved if m.by_groups == by_groups)
+    return frozenset(m.name for m in asked if any((m.op, value) in left for value in m.made))

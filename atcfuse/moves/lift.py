@@ -70,7 +70,7 @@ def _view(scope: Scope, node: Node, value: str) -> Node | Grid | None:
 
 
 def carry_out(move: Lifted, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
-    """Nothing that would have to be taken up, and what takes the place of the nodes."""
+    """The mask, which a Cast makes while no group takes that in, and what takes the place of the nodes."""
     value, made = move.cast.inputs[0], []  # type: str, list[NewNode]
     for view in move.views:
         viewed = names.fresh(f"{_node(view).outputs[0]}/uncast")
@@ -78,7 +78,7 @@ def carry_out(move: Lifted, names: Names) -> tuple[tuple[str, ...], str, Replace
         value = viewed
     cast, result = move.cast, _node(move.views[-1]).outputs
     made.append(NewNode("Cast", cast.proto.name, (value,), result, tuple(cast.attributes.items()), like=cast.index))
-    return (), "", Replacement(move.scope, move.members, tuple(made))
+    return tuple(result), "Cast", Replacement(move.scope, move.members, tuple(made))
 
 
 def _of(view: Node | Grid, value: str, result: str) -> NewNode:

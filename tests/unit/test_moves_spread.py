@@ -215,3 +215,13 @@ def test_a_mask_that_others_read_stays(change: tuple[str, str]) -> None:
     infer(model)
     lifted = [b.move for b in moves.find(model, NO_NODES) if type(b.move).__name__ == "Lifted"]
     assert all("m" not in n.inputs for move in lifted for n in move.scope.nodes if n.index in move.members)
+
+
+def test_a_cast_that_no_group_takes_in_stays_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GF_AUTOFUSION_DISABLE", "elementwise")
+    for name in ("given more axes", "of few elements"):
+        proto = parsed(LIFTS[name])
+        result = atcfuse.optimize(proto, dialect="portable")
+        assert [(n.op_type, list(n.input)) for n in result.model.graph.node] == [
+            (n.op_type, list(n.input)) for n in proto.graph.node
+        ]
