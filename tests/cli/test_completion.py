@@ -53,7 +53,7 @@ def test_another_shell_is_a_mistake(atcfuse):
         ("atcfuse optimize --soc Ascend310P", 3, {"plain,Ascend310P1", "plain,Ascend310P3"}),
         ("atcfuse optimize --tile-level ", 3, {"plain,auto", "plain,small", "plain,large"}),
         ("atcfuse optimize --dialect atc-", 3, {"plain,atc-flat"}),
-        ("atcfuse rules show rotary_embedding", 3, {"plain,rotary_embedding", "plain,rotary_embedding_pair"}),
+        ("atcfuse rules show layer_norm_p", 3, {"plain,layer_norm_packed_qkv", "plain,layer_norm_pair"}),
         ("atcfuse kernels show att", 3, {"plain,attention"}),
         ("atcfuse explain ATF30", 2, {"plain,ATF301", "plain,ATF302", "plain,ATF303", "plain,ATF305"}),
         ("atcfuse explain model", 2, {"file,model"}),
