@@ -272,7 +272,7 @@ class Launches:
 
     @staticmethod
     def _kernel_of(work: OpWork, fused: Mapping[str, KernelWork | None]) -> KernelWork | None:
-        return fused.get(next(iter(work.writes))) if work.op.startswith(_OURS) else None
+        return fused.get(next(iter(work.writes), "")) if work.op.startswith(_OURS) else None
 
     def _plan(self, product: Product, chip: Platform) -> ProductPlan:
         sizes = product.batch, product.m, product.n, product.k, product.element_bytes

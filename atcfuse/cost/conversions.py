@@ -32,7 +32,10 @@ def with_layout_changes(
             if name not in work.constants and name not in lying and name not in renamed:
                 found.append(transdata_work(name, size))
                 renamed[name] = f"{name}/transdata"
-        made = next(iter(work.writes))
+        made = next(iter(work.writes), None)
+        if made is None:  # nothing reads what is multiplied
+            found.append(_with_names(work, renamed))
+            continue
         lying.add(made)
         if made in multiplied and made not in plain:
             found.append(_with_names(work, renamed))

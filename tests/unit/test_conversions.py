@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.parser
 import pytest
 from cost_cases import attention, elementwise, product
 
@@ -60,6 +61,18 @@ def test_a_value_is_changed_once_for_all_its_readers() -> None:
     twice = [product("m", "x", "w", "y", SIZES), product("n", "x", "v", "z", SIZES)]
     twice = [replace(work, constants=frozenset({"w", "v"})) for work in twice]
     assert ops(with_layout_changes(twice)) == ["TransData", "MatMul", "TransData", "MatMul", "TransData"]
+
+
+def test_a_product_that_nothing_reads_changes_no_result() -> None:
+    unread = replace(product("m", "x", "w", "y", SIZES), writes={}, constants=frozenset({"w"}))
+    assert ops(with_layout_changes([unread])) == ["TransData", "MatMul"]
+
+
+def test_a_product_with_bias_that_nothing_reads_is_counted() -> None:
+    graph = "(float[16,32] x, float[32,32] w, float[32] b) => (float[16,32] y) { m = MatMul(x, w) d = Add(m, b) y = Relu(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {graph}')
+    report = optimize_proto(model, toolbox(Options(soc="Ascend310P3"))).report
+    assert report["fusions"] == []
 
 
 def test_chips_whose_products_take_nd_have_none() -> None:
