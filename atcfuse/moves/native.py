@@ -2,7 +2,8 @@
 
 Queries, keys and values [batch, heads, positions, dim], or with the heads of a position in one row; keys of the past in
 front of the others; fewer heads of keys; a cap; a causal mask, counted from the first key of the past; a mask that
-keeps or is added. A row in which nothing is kept is zero, as the standard has it since its release 1.23.
+keeps or is added. A row in which nothing is kept is zero, as the standard has it since its release 1.23; where there is
+a mask, so is a row whose scores hold NaN, which the operator would hand on: the kernel cannot tell one from the other.
 
 As with the other moves, one after which no attention is fused is undone.
 """
