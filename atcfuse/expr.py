@@ -105,8 +105,6 @@ def shifted(span: Span, offset: int) -> Span:
 def place(span: Span, text: str, node: ast.AST) -> Span:
     """Where a node of a parsed text stands; `text` is as it was parsed, the span that of its beginning."""
     row, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-    if row == 1 and text.isascii():
-        return shifted(span, len(text) - len(text.lstrip()) + column)
     line = text.strip().split("\n")[row - 1] if row > 1 or not text.isascii() else ""
     inside = len(line.encode()[:column].decode(errors="ignore")) if line and not line.isascii() else column
     return shifted(span, _characters_before(text, row) + inside)

@@ -143,7 +143,7 @@ def _extents_read(scope: Scope, shape: Node, rank: int) -> frozenset[int]:
     pending = [(shape.outputs[0], axes)]
     while pending:
         value, axes = pending.pop()
-        if scope.is_output(value) or value in scope.captured:
+        if scope.escapes(value):
             found.update(axes)
         for reader in scope.consumers.get(value, ()):
             picked = _picked(scope, reader, value, axes)
@@ -224,7 +224,7 @@ class _Dying:
     def _escapes(self, node: Node) -> bool:
         scope = self.scope
         made = [o for o in node.outputs if o]
-        if any(scope.is_output(o) or o in scope.captured or o in self.needed for o in made):
+        if any(scope.escapes(o) or o in self.needed for o in made):
             return True
         # A node without readers was dead before: it stays, and so must what it reads.
         return not any(scope.consumers.get(o) for o in made)

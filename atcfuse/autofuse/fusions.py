@@ -173,7 +173,7 @@ class _Grouping:
     def _read_by_one(self, step: Candidate) -> bool:
         """Whether one step reads the result, through no-ops or not, and nobody else."""
         scope, value = self.scope, step.node.outputs[0]
-        while not scope.is_output(value) and value not in scope.captured:
+        while not scope.escapes(value):
             readers = {reader.index: reader for reader in scope.consumers.get(value, ())}
             if len(readers) != 1:
                 return False
@@ -275,7 +275,7 @@ class _Grouping:
     def _readers_outside(self, step: Candidate, members: set[int], members_of_piece: bool = True) -> list[Node | None]:
         """Who reads a step's result outside a set; None stands for the graph's outputs and nested bodies."""
         scope, value = self.scope, step.node.outputs[0]
-        readers: list[Node | None] = [None] if scope.is_output(value) or value in scope.captured else []
+        readers: list[Node | None] = [None] if scope.escapes(value) else []
         for reader in (*scope.consumers.get(value, ()), *self._remote.get(value, ())):
             position = scope.positions[reader.index]
             if position not in members and not (members_of_piece and self._looked_through(reader, members)):
@@ -285,7 +285,7 @@ class _Grouping:
     def _looked_through(self, reader: Node, members: set[int]) -> bool:
         """Whether a reader is a no-op that nobody but the set needs, so that it dies with it."""
         made = reader.outputs[0] if len(reader.outputs) == 1 else ""
-        if made not in self.scope.alias or self.scope.is_output(made) or made in self.scope.captured:
+        if made not in self.scope.alias or self.scope.escapes(made):
             return False
         readers = self.scope.consumers.get(made, ())
         return bool(readers) and all(self.scope.positions[r.index] in members for r in readers)

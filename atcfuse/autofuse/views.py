@@ -164,7 +164,7 @@ class _Scope:
     def _wanted(self, value: str) -> bool:
         """Whether anybody still reads the value in its own shape."""
         scope = self.scope
-        if scope.is_output(value) or value in scope.captured:
+        if scope.escapes(value):
             return True
         others = self.read.get(value, set())
         return any(reader.index not in others for reader in scope.consumers.get(value, ()))

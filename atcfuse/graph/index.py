@@ -247,6 +247,10 @@ class Scope:
         """Whether the value is an output of this graph."""
         return name in self.outputs
 
+    def escapes(self, name: str) -> bool:
+        """Whether more than the nodes of this graph read the value: it is an output, or a nested body reads it."""
+        return name in self.outputs or name in self.captured
+
     def literal(self) -> Scope:
         """This scope with no-ops as operators like any other; what they repeat is in `repeated` alone."""
         found = copy(self)

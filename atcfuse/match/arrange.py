@@ -117,7 +117,7 @@ def _outputs(scope: Scope, rule: Rule, state: State) -> tuple[str, ...]:
 
 
 def _read_outside(scope: Scope, value: str, members: frozenset[int]) -> bool:
-    if scope.is_output(value) or value in scope.captured:
+    if scope.escapes(value):
         return True
     return any(r.index not in members and r.op != "Shape" for r in scope.consumers.get(value, ()))
 

@@ -129,7 +129,7 @@ def _own(scope: Scope, members: frozenset[int]) -> frozenset[int]:
     for index in sorted(members, key=lambda i: -scope.positions[i]):
         outputs = [o for o in scope.nodes[index].outputs if o]
         readers = {r.index for o in outputs for r in scope.consumers.get(o, ()) if r.op != "Shape"}
-        if any(scope.is_output(o) or o in scope.captured for o in outputs) or (own and not readers <= own):
+        if any(scope.escapes(o) for o in outputs) or (own and not readers <= own):
             break
         if not own and len(readers) > 0 and len(outputs) > 1:
             break

@@ -119,7 +119,7 @@ def _only_regroups_rows(scope: Scope, before: Link, after: Link) -> bool:
 
 def _above(scope: Scope, link: Link) -> Link | None:
     name = str(link.value)
-    if scope.is_output(name) or name in scope.captured:
+    if scope.escapes(name):
         return None
     readers = [n for n in scope.consumers.get(name, ()) if n.op != "Shape"]
     if len(readers) != 1 or not readers[0].outputs or readers[0].inputs[0] != name:

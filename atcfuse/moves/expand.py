@@ -75,10 +75,6 @@ class _Walk:
         padded = [(1,) * (rank - len(s)) + tuple(s) for s in known]
         return tuple(reduce(broadcast, dims) for dims in zip(*padded, strict=True))
 
-    def is_seen(self, value: str) -> bool:
-        """Whether the value must have its whole shape."""
-        return self.scope.is_output(value) or value in self.scope.captured
-
 
 def find(scope: Scope, node: Node) -> Spread | None:
     """The Expand that a node is, if all that is computed of it is spread by other operands as well."""
@@ -101,7 +97,7 @@ def find(scope: Scope, node: Node) -> Spread | None:
             small.append(reader)
             walk.note(reader.outputs[0], shape)
     found = Spread(scope, node, tuple(small), tuple(broadcast_by))
-    return found if not any(map(walk.is_seen, walk.shapes)) and _pays(scope, found) else None
+    return found if not any(map(scope.escapes, walk.shapes)) and _pays(scope, found) else None
 
 
 def _pays(scope: Scope, move: Spread) -> bool:

@@ -48,7 +48,7 @@ def find(scope: Scope, node: Node) -> Lifted | None:
         return None
     views: list[Node | Grid] = []
     value = node.outputs[0]
-    while not scope.is_output(value) and value not in scope.captured:
+    while not scope.escapes(value):
         readers = scope.consumers.get(value, ())
         view = _view(scope, readers[0], value) if len(readers) == 1 else None
         if view is None:
@@ -56,8 +56,7 @@ def find(scope: Scope, node: Node) -> Lifted | None:
         views.append(view)
         value = _node(view).outputs[0]
     readers = scope.consumers.get(value, ())
-    seen = scope.is_output(value) or value in scope.captured
-    if not views or seen or not readers or any(reader.op not in _MASKS for reader in readers):
+    if not views or scope.escapes(value) or not readers or any(reader.op not in _MASKS for reader in readers):
         return None
     return Lifted(scope, node, tuple(views))
 

@@ -103,7 +103,7 @@ def _of_mask(scope: Scope, node: Node) -> str | None:
 
 
 def _is_read(scope: Scope, value: str) -> bool:
-    return bool(value) and (scope.is_output(value) or bool(scope.readers(value)) or value in scope.captured)
+    return bool(value) and (scope.is_output(value) or bool(scope.readers(value)))
 
 
 def _heads(scope: Scope, node: Node) -> tuple[object, object, object]:

@@ -132,7 +132,7 @@ def _rotated(scope: Scope, cut: tuple[str, int], products: tuple[str, str], tota
     cuts = _cuts(scope, ordered, (value, end.inputs[0]), end)
     closed = {n.index for n in (*ordered, end)}
     inside = [o for n in ordered for o in n.outputs if o]
-    if cuts is None or any(scope.is_output(o) or o in scope.captured for o in inside):
+    if cuts is None or any(scope.escapes(o) for o in inside):
         return None
     if any(r.index not in closed for o in inside for r in scope.consumers.get(o, ())):
         return None
@@ -219,7 +219,7 @@ def _cuts(scope: Scope, nodes: tuple[Node, ...], values: tuple[str, str], end: N
     inside = {n.index for n in (*nodes, end)}
     for node in cuts.values():
         for output in node.outputs:
-            if output not in values or scope.is_output(output) or output in scope.captured:
+            if output not in values or scope.escapes(output):
                 return None
             if any(
                 r.index not in inside for r in scope.consumers.get(output, ()) if output != values[0] or r.op != "Shape"

@@ -89,7 +89,7 @@ def _regrouped(scope: Scope, start: str) -> str | None:
             pending.update(_readers(scope, node.outputs[0]))
         else:
             return None
-    if pending or len(ends) != 1 or start in ends or any(scope.is_output(v) or v in scope.captured for v in values):
+    if pending or len(ends) != 1 or start in ends or any(scope.escapes(v) for v in values):
         return None
     end = ends.pop()
     last = scope.producers[end]

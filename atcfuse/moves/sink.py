@@ -113,7 +113,7 @@ def _behind(scope: Scope, end: Node) -> Sinking | None:
 def _is_closed(scope: Scope, nodes: dict[int, Node], transposes: dict[int, Node], end: Node) -> bool:
     """Whether nothing else reads what lies between the Transposes and the end."""
     inside = {o for n in (*nodes.values(), *transposes.values()) if n is not end for o in n.outputs}
-    if any(scope.is_output(v) or v in scope.captured for v in inside):
+    if any(scope.escapes(v) for v in inside):
         return False
     return all(reader.index in nodes for v in inside for reader in scope.consumers.get(v, ()))
 

@@ -95,7 +95,7 @@ def _only_read_by(scope: Scope, value: str, reader: Node) -> bool:
 def _down(scope: Scope, node: Node) -> Commuting | None:
     """All that read the Transpose are projections, whose results are read as views, and Shapes."""
     value = node.outputs[0]
-    if scope.is_output(value) or value in scope.captured:
+    if scope.escapes(value):
         return None
     readers = [n for n in scope.consumers.get(value, ()) if n.op != "Shape"]
     linears = [_projection_of(scope, reader, value) for reader in readers]
@@ -110,7 +110,7 @@ def _projection_of(scope: Scope, node: Node, value: str) -> _Linear | None:
     linear = _with_bias(scope, node)
     result = linear.result
     readers = [n for n in scope.consumers.get(result, ()) if n.op != "Shape"]
-    if scope.is_output(result) or result in scope.captured or not readers:
+    if scope.escapes(result) or not readers:
         return None
     return linear if all(is_view(n) for n in readers) else None
 
@@ -148,7 +148,7 @@ def _up(scope: Scope, node: Node) -> Commuting | None:
         value = unflatten.inputs[0]
         maker = scope.producers.get(value)
         others = [n.index for n in scope.readers(value) if n.op != "Shape"]
-        if maker is None or scope.is_output(value) or value in scope.captured or others != [unflatten.index]:
+        if maker is None or scope.escapes(value) or others != [unflatten.index]:
             return None
     linear = _projection_making(scope, maker)
     if linear is None or not _from_view(scope, linear.product.inputs[0]):

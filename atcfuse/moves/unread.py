@@ -19,7 +19,7 @@ def find(scope: Scope, node: Node) -> Unread | None:
     """The Transpose that a node is, if only Shapes read it."""
     value = node.outputs[0] if node.op == "Transpose" else ""
     readers = scope.consumers.get(value, ())
-    if not readers or scope.is_output(value) or value in scope.captured or any(n.op != "Shape" for n in readers):
+    if not readers or scope.escapes(value) or any(n.op != "Shape" for n in readers):
         return None
     perm = node.attributes.get("perm")
     known = isinstance(perm, tuple) and sorted(perm) == list(range(scope.fact(node.input(0)).rank or 0))

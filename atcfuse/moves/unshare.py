@@ -39,7 +39,7 @@ class Parting:
 
 def find(scope: Scope, node: Node) -> Parting | None:
     """The parting of a Transpose, if parts of it are rotated."""
-    if node.op != "Transpose" or scope.is_output(node.outputs[0]) or node.outputs[0] in scope.captured:
+    if node.op != "Transpose" or scope.escapes(node.outputs[0]):
         return None
     value = node.outputs[0]
     readers = tuple(n for n in scope.consumers.get(value, ()) if n.op != "Shape")

@@ -86,7 +86,7 @@ def _outputs(scope: Scope, nodes: Iterable[Node]) -> tuple[str, ...]:
 
 def _leaves(scope: Scope, value: str) -> bool:
     repeated = (v for v, source in scope.alias.items() if source == value)
-    return any(scope.is_output(v) or v in scope.captured for v in (value, *repeated))
+    return any(scope.escapes(v) for v in (value, *repeated))
 
 
 def _readers(scope: Scope, value: str) -> list[Node]:

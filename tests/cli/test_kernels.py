@@ -241,6 +241,17 @@ def test_run_names_the_element_type_of_masks(atcfuse: Run, tmp_path: Path, monke
     assert re.search(r"AtcfuseElementwise\w{10} +bool +1 ", shown.out)
 
 
+def assert_group_agrees(atcfuse: Run, model: Path, x: np.ndarray) -> None:
+    """The kernel of the element-wise group that a model of one input becomes agrees with onnxruntime."""
+    inputs, fused = model.with_name("x.npz"), model.with_suffix(".fused.onnx")
+    np.savez(inputs, x=x)
+    done = atcfuse("optimize", model, "--force", "elementwise", "--min-saving", "0", "--no-kernels")
+    assert (done.code, "FusedElementwise" in done.out) == (0, True)
+    done = atcfuse("verify", model, fused, "--kernels", "--inputs", inputs)
+    assert done.code == 0, done.err
+    assert "in the twin: they agree with onnxruntime" in done.out
+
+
 @needs_compiler
 @pytest.mark.parametrize(
     ("opset", "name", "axes"), [(17, "ReduceMax<axes = [-1]>(x)", ""), (18, "ReduceMax(x, last)", "last")]
@@ -258,13 +269,7 @@ def test_a_nan_anywhere_in_a_row_is_no_fault_of_a_kernel(
     onnx.save(onnx.parser.parse_model(text), tmp_path / "rows.onnx")
     x = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float32)
     x[0, 0], x[1, 5], x[2, 95] = np.nan, np.nan, np.nan
-    np.savez(tmp_path / "x.npz", x=x)
-    done = atcfuse("optimize", tmp_path / "rows.onnx", "--force", "elementwise", "--min-saving", "0", "--no-kernels")
-    assert (done.code, "FusedElementwise" in done.out) == (0, True)
-    pair = (tmp_path / "rows.onnx", tmp_path / "rows.fused.onnx")
-    done = atcfuse("verify", *pair, "--kernels", "--inputs", tmp_path / "x.npz")
-    assert done.code == 0, done.err
-    assert "in the twin: they agree with onnxruntime" in done.out
+    assert_group_agrees(atcfuse, tmp_path / "rows.onnx", x)
 
 
 @needs_compiler
@@ -280,10 +285,4 @@ def test_halves_of_a_model_that_overflow_may_do_so_in_kernels(
     onnx.save(onnx.parser.parse_model(text), tmp_path / "halves.onnx")
     x = np.random.default_rng(0).standard_normal((4, 96)).astype(np.float16)
     x[0, 0], x[1, 5], x[2, 95], x[3, 3] = np.nan, np.inf, -np.inf, 65504
-    np.savez(tmp_path / "x.npz", x=x)
-    done = atcfuse("optimize", tmp_path / "halves.onnx", "--force", "elementwise", "--min-saving", "0", "--no-kernels")
-    assert (done.code, "FusedElementwise" in done.out) == (0, True)
-    pair = (tmp_path / "halves.onnx", tmp_path / "halves.fused.onnx")
-    done = atcfuse("verify", *pair, "--kernels", "--inputs", tmp_path / "x.npz")
-    assert done.code == 0, done.err
-    assert "in the twin: they agree with onnxruntime" in done.out
+    assert_group_agrees(atcfuse, tmp_path / "halves.onnx", x)

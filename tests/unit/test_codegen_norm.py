@@ -16,7 +16,7 @@ import pytest
 from atcfuse.codegen import GeneratedKernel, Signature, render_kernel
 from atcfuse.codegen.layer_norm_qkv import refusal as signature_refusal
 from atcfuse.diagnostics import AtcfuseError
-from atcfuse.kernel import load_kernels
+from atcfuse.kernel import KernelSpec, load_kernels
 from atcfuse.tiling import PLATFORM_910B, Platform
 from atcfuse.tiling.layer_norm_qkv import Problem, Projection, plan, predict, problem_of, refusal
 from atcfuse.twin import TwinResult, run_kernel
@@ -65,9 +65,12 @@ class Case:
             types |= {f"b{index}": self.dtype} if pair[1] == "b" else {}
         return types | ({"normalized": self.dtype} if self.normalized else {})
 
+    @property
+    def spec(self) -> KernelSpec:
+        return load_kernels(KERNELS)["qkv" if self.norm is None else "layer_norm_qkv"]
+
     def render(self) -> GeneratedKernel:
-        spec = load_kernels(KERNELS)["qkv" if self.norm is None else "layer_norm_qkv"]
-        return render_kernel(spec, self.attributes, self.dtypes, "Ascend910B1")
+        return render_kernel(self.spec, self.attributes, self.dtypes, "Ascend910B1")
 
 
 PACKED = Case(FLOAT16, FLOAT16, "nb")
@@ -450,6 +453,15 @@ def test_a_broken_kernel_without_a_norm_is_caught(
         assert f"rule {PLAIN_MUTATIONS[name].rule}:" in str(caught.value)
 
 
+def assert_refused(
+    given: Case, family: str, attributes: Mapping[str, Any], dtypes: Mapping[str, int | None], reason: str | None
+) -> None:
+    """A signature but for some attributes and types, None for an operand left out, is refused for a reason, if any."""
+    types = {name: t for name, t in {**given.dtypes, **dtypes}.items() if t is not None}
+    said = signature_refusal(Signature(given.spec, {**given.attributes, **attributes}, types, family))
+    assert said is None if reason is None else said is not None and reason in said
+
+
 @pytest.mark.parametrize(
     ("family", "attributes", "dtypes", "reason"),
     [
@@ -467,10 +479,7 @@ def test_a_broken_kernel_without_a_norm_is_caught(
 def test_signatures_without_a_kernel(
     family: str, attributes: Mapping[str, Any], dtypes: Mapping[str, int | None], reason: str | None
 ) -> None:
-    spec = load_kernels(KERNELS)["layer_norm_qkv"]
-    types = {name: t for name, t in {**SEPARATE.dtypes, **dtypes}.items() if t is not None}
-    said = signature_refusal(Signature(spec, {**SEPARATE.attributes, **attributes}, types, family))
-    assert said is None if reason is None else said is not None and reason in said
+    assert_refused(SEPARATE, family, attributes, dtypes, reason)
 
 
 @pytest.mark.parametrize(
@@ -487,7 +496,4 @@ def test_signatures_without_a_kernel(
 def test_signatures_without_a_norm_that_have_no_kernel(
     family: str, attributes: Mapping[str, Any], dtypes: Mapping[str, int | None], reason: str | None
 ) -> None:
-    spec = load_kernels(KERNELS)["qkv"]
-    types = {name: t for name, t in {**PLAIN.dtypes, **dtypes}.items() if t is not None}
-    said = signature_refusal(Signature(spec, {**PLAIN.attributes, **attributes}, types, family))
-    assert said is None if reason is None else said is not None and reason in said
+    assert_refused(PLAIN, family, attributes, dtypes, reason)
