@@ -14,8 +14,8 @@ from atcfuse.run import Kept, Toolbox
 LAST = "elementwise"
 """The level of rules that take what is left when nothing larger fuses."""
 
-DECISIONS = frozenset(f"ATF33{n}" for n in range(10))
-"""Refusals of a whole match by hardware and costs; see "Decisions" in docs/costs.md."""
+DECISIONS = frozenset({"ATF347", *(f"ATF33{n}" for n in range(10))})
+"""Refusals of a whole match by hardware and costs, see "Decisions" in docs/costs.md, and by what ATC reads."""
 
 
 def _weight(entry: Kept) -> tuple[bool, bool, int]:
