@@ -359,7 +359,7 @@ def _ready(match: Match, tools: Toolbox, pricer: Pricer | None, alike: Fusion | 
     if kept is not None:
         return kept
     if match.rule.draft:
-        reason = f"the pattern matches, but {match.rule.name} is a draft: {match.rule.draft}"
+        reason = f"the pattern matches, but {match.rule.name} is a draft; missing: {match.rule.draft}"
         return Refusal("ATF345", reason, match.anchor.name, len(match.members) + DEPTH)
     fusion = prepare(match, tools.kernels[match.rule.kernel], alike)
     if isinstance(fusion, Refusal):
