@@ -33,7 +33,10 @@ def job(tmp_path: Path) -> Path:
     tools = tmp_path / "tools"
     tools.mkdir()
     command = f'#!/bin/sh\nexec "{sys.executable}" -c "from atcfuse.cli import main; main()" "$@"\n'
-    for name, text in (("atcfuse", command), ("atc", '#!/bin/sh\necho "$ASCEND_CUSTOM_OPP_PATH $@" > atc.log\n: > model.om\n')):
+    for name, text in (
+        ("atcfuse", command),
+        ("atc", '#!/bin/sh\necho "$ASCEND_CUSTOM_OPP_PATH $@" > atc.log\n: > model.om\n'),
+    ):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     first = block("sh", "cp model.fused.report.json")
@@ -98,7 +101,9 @@ def test_the_hook_refuses_what_atc_would(job: Path) -> None:
 
 
 def test_make_chains_atcfuse_and_atc(job: Path) -> None:
-    (job / "Makefile").write_text(block("make", "model.om:").replace("bash model.fused", "bash make_package.sh model.fused"))
+    (job / "Makefile").write_text(
+        block("make", "model.om:").replace("bash model.fused", "bash make_package.sh model.fused")
+    )
     (job / "make_package.sh").write_text(PACKAGE)
     (job / "model.fused.onnx").unlink()
     done = run(job, "make model.om")
