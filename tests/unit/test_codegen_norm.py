@@ -155,11 +155,6 @@ def check_counts(case: Case, inputs: Mapping[str, Any], result: TwinResult, plat
     assert counted["ub"] <= platform.ub
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 def run(
     case: Case,
     leading: Sequence[int],

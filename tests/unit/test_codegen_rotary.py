@@ -109,11 +109,6 @@ def check(case: Case, inputs: Mapping[str, Any], result: TwinResult, platform: P
     assert counted["ub"] <= platform.ub
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 def run(
     case: Case,
     shapes: Sequence[Sequence[int]],
