@@ -118,6 +118,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     to_dialect(proto, "portable")
     model = Model(proto, path)
     infer(model)
+    pins = model.pins
     sizes = Sizes(tools.options.assume)
     pricer = _pricer(tools, sizes)
     lookup = Lookup.of(tools.book.fusing)
@@ -127,7 +128,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     model, findings = _fused(model, finders, tools, lookup, sizes, pricer)
     reached("writing the report")
     dialect = to_dialect(proto, tools.options.dialect)
-    given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
+    given = [*_unused_sizes(before.sizes, tools.options.assume, pins), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
     document, cut = bounded(account.document(before, model, tools, findings, diagnostics, name, sha256))
     if cut:
@@ -260,16 +261,25 @@ def _finders(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | None
     return finders
 
 
-def _unused_sizes(sizes: Sizes, assumed: Mapping[str, int]) -> list[Diagnostic]:
-    """A warning for every assumed size that is no dim of the model."""
-    known = sorted(sizes.used)
-    return [
+def _unused_sizes(sizes: Sizes, assumed: Mapping[str, int], pins: Mapping[str, int]) -> list[Diagnostic]:
+    """A warning for every assumed size that is no dim of the model, or not the one that the model runs with."""
+    known = sorted({*sizes.used, *pins})
+    unknown = [
         warning(
             "ATF145",
             f"--assume {name}={assumed[name]} names no dynamic dim of the model",
             hint=did_you_mean(name, known) or f"its dynamic dims are {', '.join(known) or 'none'}",
         )
         for name in sorted(set(assumed) - set(known))
+    ]
+    return unknown + [
+        warning(
+            "ATF145",
+            f"--assume {name}={assumed[name]}: the model runs with {name}={number} alone",
+            hint="a Reshape has that extent as a number; export the model so that it is computed",
+        )
+        for name, number in sorted(pins.items())
+        if assumed.get(name, number) != number
     ]
 
 

@@ -7,8 +7,10 @@ import onnx
 import pytest
 from infer_oracle import inferred, session, values
 
+import atcfuse
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
+from atcfuse.options import Options
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 TRACED = """
@@ -92,3 +94,11 @@ def test_what_was_found_outlives_the_reshape() -> None:
     again = Model(model.proto)
     infer(again, known)
     assert length_of(again) == 11
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [(11, []), (7, ["--assume sequence=7: the model runs with sequence=11 alone"])]
+)
+def test_an_assumed_size_that_the_model_cannot_have_is_told(size: int, told: list[str]) -> None:
+    result = atcfuse.optimize(traced().proto, Options(assume={"sequence": size, "batch": 2}))
+    assert [d.message for d in result.diagnostics if d.code == "ATF145"] == told

@@ -29,3 +29,4 @@ def infer(model: Model, known: Mapping[str, Mapping[str, Fact]] | None = None) -
     while known is None and (found := pinned(model.main, evaluator.parameters)):
         evaluator = evaluator.again({**evaluator.pins, **found})
         evaluator.run(model.main)
+    model.pins = evaluator.pins
