@@ -26,7 +26,7 @@ from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
-from atcfuse.reasons import of_operators, of_others, of_trials
+from atcfuse.reasons import in_trials, of_operators, of_others, of_trials, told_better
 from atcfuse.report.bounds import bounded
 from atcfuse.resources import data_folder
 from atcfuse.rounds import (
@@ -150,6 +150,7 @@ def _fused(
     """Fuses with operators moved to where kernels take them along; what none takes stays where it was."""
     kinds = [kind for kind in moves.KINDS if tools.is_made(kind.kernel)]
     begun, stuck, told = moves.find(model, tools.keep, (), kinds), frozenset[str](), dict[str, Refusal]()
+    trials: dict[tuple[str, str], Kept] = {}
     snapshot = Snapshot.of(model) if begun else None
     while begun:
         moved = moves.carry_out(model, begun)
@@ -159,12 +160,14 @@ def _fused(
         left = moves.stuck(model, moved)
         told |= of_trials(moved, left, findings.kept)
         if not left:
-            findings.kept = [*of_others(moved, findings.kept), *of_operators(model, tools, told)]
+            kept = told_better(of_others(moved, findings.kept), trials)
+            findings.kept = [*kept, *of_operators(model, tools, told)]
             model = _grouped(model, tools, lookup, findings)
             left = moves.stuck(model, moved, by_groups=True)
         if not left:
             return model, findings
         assert snapshot is not None  # there are moves
+        trials = in_trials(of_others(moved, findings.kept), trials)
         snapshot.restore(model.proto)
         model = Model(model.proto, model.path)
         infer(model)
@@ -173,7 +176,7 @@ def _fused(
         begun = moves.find(model, tools.keep, stuck, kinds)
     findings = Findings(pricer)
     model = _by_rules(model, finders, tools, lookup, findings)
-    findings.kept += of_operators(model, tools, told)
+    findings.kept = [*told_better(findings.kept, trials), *of_operators(model, tools, told)]
     return _grouped(model, tools, lookup, findings), findings
 
 
