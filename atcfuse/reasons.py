@@ -74,6 +74,30 @@ def of_trials(moved: Sequence[Moved], stuck: Collection[str], kept: Sequence[Kep
     return {name: entry.refusal for name, entry in best.items()}
 
 
+def told_better(kept: Sequence[Kept], trials: Mapping[tuple[str, str], Kept]) -> list[Kept]:
+    """The entries, with what was told of their anchors while moves were tried, where that got deeper.
+
+    `trials` has it by path of the scope and anchor. A reason that names a value which only the move made is left out.
+    """
+    found = []
+    for entry in kept:
+        other = trials.get((entry.scope.path, entry.anchor))
+        if other is not None and _weight(other) > _weight(entry) and entry.scope.defines(other.refusal.where):
+            entry = replace(entry, rule=other.rule, refusal=other.refusal)
+        found.append(entry)
+    return found
+
+
+def in_trials(kept: Sequence[Kept], before: Mapping[tuple[str, str], Kept]) -> dict[tuple[str, str], Kept]:
+    """What was told of each anchor by name, here or in trials before, the deepest each."""
+    best = dict(before)
+    for entry in kept:
+        key = entry.scope.path, entry.anchor
+        if entry.anchor and (key not in best or _weight(entry) > _weight(best[key])):
+            best[key] = entry
+    return best
+
+
 def of_others(moved: Sequence[Moved], kept: Sequence[Kept]) -> list[Kept]:
     """The entries of nodes that were in the model: of what a move made and a fusion took up, no one asks."""
     made = {node for move in moved for node in move.nodes}

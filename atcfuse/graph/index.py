@@ -273,9 +273,13 @@ class Scope:
 
 
 class Model:
-    """A loaded model: the protobuf and the index of its main graph. External tensors stay on disk."""
+    """A loaded model: the protobuf and the index of its main graph. External tensors stay on disk.
+
+    `pins` are extents that inputs declare as open and that have one number all the same, which the evaluator finds.
+    """
 
     def __init__(self, proto: onnx.ModelProto, path: Path | None = None) -> None:
+        self.pins: Mapping[str, int] = {}
         self.proto = proto
         self.path = path
         self.opset = opset_of(proto.opset_import)
