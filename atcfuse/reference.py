@@ -148,16 +148,28 @@ def _fold(values: Array, factors: list[LayoutFactor]) -> Array:
 
 
 def _normalized(of: Signature, inputs: Arrays) -> Array:
-    rows = inputs["x"]
+    return _normalized_rows(of, inputs, inputs["x"], of.dtypes["x"])
+
+
+def _normalized_rows(of: Signature, inputs: Arrays, rows: Array, dtype: int) -> Array:
     if of.text("norm") == "layer_norm":
         rows = rows - rows.mean(axis=-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(axis=-1, keepdims=True) + of.number("epsilon"))
-    return rounded(rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), of.dtypes["x"])
+    return rounded(rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), dtype)
 
 
 def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
     rows = _normalized(of, inputs)
     return {**_projections(of, inputs, rows), **({"normalized": rows} if of.has("normalized") else {})}
+
+
+def _add_layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    total, dtype = inputs["x1"], of.dtypes["x1"]
+    for name in ("x2", "x3"):
+        total = rounded(total + inputs[name], dtype) if name in inputs else total
+    rows = _normalized_rows(of, inputs, total, dtype)
+    kept = {name: values for name, values in (("normalized", rows), ("sum", total)) if of.has(name)}
+    return {**_projections(of, inputs, rows), **kept}
 
 
 def _qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
@@ -333,6 +345,7 @@ ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Arr
     "layer_norm_ffn": _layer_norm_ffn,
     "group_norm_silu": _group_norm_silu,
     "layer_norm_qkv": _layer_norm_qkv,
+    "add_layer_norm_qkv": _add_layer_norm_qkv,
     "qkv": _qkv,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "modulated_layer_norm", "rms_norm"), _row_norm),
     "rotary_embedding": _rotary_embedding,

@@ -259,7 +259,8 @@ _SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
     "attention": _attention_shapes,
     "modulated_layer_norm": _modulated_shapes,
     **dict.fromkeys(
-        ("layer_norm_qkv", "qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _norm_shapes
+        ("layer_norm_qkv", "add_layer_norm_qkv", "qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
+        _norm_shapes,
     ),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn_shapes),
     "group_norm_silu": _group_norm_shapes,
