@@ -6,7 +6,7 @@ COMBINATORS = frozenset({"strided", "merged", "same", "view", "part", "packed", 
 FUNCTIONS = frozenset({
     "scalar", "is_number", "shape", "rank", "dim", "size", "dtype", "aligned", "same_shape", "repeats_in",
     "rows_of_batches",
-    "leading", "made_by", "single_output", "quantized", "read_outside", "is_uniform_along", "causal", "rooted_in",
+    "leading", "made_by", "ends_projection", "single_output", "quantized", "read_outside", "is_uniform_along", "causal", "rooted_in",
     "only", "opset", "rounded", "stored", "absent", "present", "append", "length", "close", "each_of_pairs", "sqrt",
     "abs", "exp", "log", "unmasked", "inside", "repeats", "operand", "filled", "zero_sign",
     "is_known",
