@@ -266,14 +266,19 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
             x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
         last = of.integer("norm_last")
         if of.has(f"{name}_gamma") and not last:
-            x = _rms_scaled(of, x, inputs[f"{name}_gamma"])
+            x = _normed_vectors(of, x, inputs, name)
         x = _rotated(of, x, inputs["cos"], inputs["sin"])
-        found[f"{name}_rotated"] = _rms_scaled(of, x, inputs[f"{name}_gamma"]) if last else x
+        found[f"{name}_rotated"] = _normed_vectors(of, x, inputs, name) if last else x
     return found
 
 
-def _rms_scaled(of: Signature, x: Array, gamma: Array) -> Array:
-    scaled: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + of.number("epsilon")) * gamma
+def _normed_vectors(of: Signature, x: Array, inputs: Arrays, name: str) -> Array:
+    scale, shift = inputs[f"{name}_gamma"], inputs.get(f"{name}_beta", np.array(0.0))
+    if of.integer("by_head"):
+        scale, shift = scale[:, None], shift[:, None] if shift.ndim else shift
+    if of.integer("centred"):
+        x = x - x.mean(-1, keepdims=True)
+    scaled: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + of.number("epsilon")) * scale + shift
     return scaled
 
 
