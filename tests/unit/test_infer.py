@@ -77,6 +77,26 @@ def test_allowzero_makes_zero_an_extent() -> None:
     assert shape_of(scope, "y") == "0, 5"
 
 
+def test_a_cut_off_extent_that_all_elements_fit_in_is_the_whole_one() -> None:
+    """As GPT-Neo's exports have it, with the length of a slice of the causal mask."""
+    scope = scope_of("""(float[batch, seq, 4, 16] x, float[batch, seq] z, float[99] table) => (float y, float w, float v)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] width = {64}, int64[1] less = {32}> {
+          s = Shape(x)
+          b = Slice(s, zero, one)
+          n = Slice(s, one, two)
+          t = Slice(table, zero, n)
+          m = Shape(t)
+          target = Concat<axis=0>(b, m, width)
+          y = Reshape<allowzero=1>(x, target)
+          half = Concat<axis=0>(b, m, less)
+          w = Reshape<allowzero=1>(x, half)
+          other = Concat<axis=0>(m, b, width)
+          v = Reshape<allowzero=1>(z, other) }""")
+    assert shape_of(scope, "y") == "batch, seq, 64"
+    assert shape_of(scope, "w") == "batch, min(99, seq), 32", "which is no division of what there is"
+    assert shape_of(scope, "v") == "min(99, seq), batch, 64"
+
+
 def test_a_computed_extent_that_may_be_zero_or_minus_one_is_not_taken_at_its_word() -> None:
     scope = scope_of("""(float[4] x, int64[1] n, float[m] other) => (float y, float z) {
         y = Reshape(x, n)
