@@ -18,8 +18,8 @@ LAST = "elementwise"
 _QUOTED = re.compile(r'"([^"]*)"')
 """A name of the model in a reason."""
 
-DECISIONS = frozenset(f"ATF33{n}" for n in range(10))
-"""Refusals of a whole match by hardware and costs; see "Decisions" in docs/costs.md."""
+DECISIONS = frozenset({"ATF347", *(f"ATF33{n}" for n in range(10))})
+"""Refusals of a whole match by hardware and costs, see "Decisions" in docs/costs.md, and by what ATC reads."""
 
 
 def _weight(entry: Kept) -> tuple[bool, bool, int]:

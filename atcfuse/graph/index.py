@@ -139,6 +139,12 @@ class Scope:
             found.setdefault(node.op, []).append(node)
         return found
 
+    @cached_property
+    def is_branch(self) -> bool:
+        """Whether this is the graph of a branch of an If."""
+        parent = self.parent
+        return parent is not None and any(node.op == "If" and body is self for node, body in parent.bodies)
+
     def _index(self, depth: int) -> None:
         producers, consumers, tensors = self.producers, self.consumers, self.tensors
         for node in self.nodes:
