@@ -74,7 +74,7 @@ KINDS = (
     Kind(grid.find, grid.carry_out),
     Kind(expand.find, expand.carry_out),
     Kind(transposes.find, transposes.carry_out),
-    Kind(rescale.find, rescale.carry_out),
+    Kind(rescale.find, rescale.carry_out, follows=True),
     Kind(einsum.find, einsum.carry_out),
     Kind(batches.find, batches.carry_out, follows=True),
     Kind(native.find, native.carry_out, operator="Attention", obstacle=native.obstacle),
