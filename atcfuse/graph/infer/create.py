@@ -133,7 +133,7 @@ def _hot_elements(indices: Shape | None, depth: Dim | None, values: Shape | None
     if depth < 0 or not all(isinstance(i, int) for i in indices) or depth * len(indices) > MAX_HOT:
         return None
     off, on = values
-    return tuple(on if j in (i, i + depth) else off for i in indices for j in range(depth))  # type: ignore[operator]
+    return tuple(on if j in (i, i + depth) else off for i in indices for j in range(depth))
 
 
 def _random(call: Call) -> Fact:
