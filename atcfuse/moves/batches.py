@@ -48,7 +48,7 @@ class Merging:
 
 def find(scope: Scope, node: Node) -> Merging | None:
     """The product that a node is, if it is one of attention over several batch axes that both operands have."""
-    if node.op != "MatMul":
+    if node.op != "MatMul" or len(node.inputs) != 2:
         return None
     left, right = (scope.fact(v).shape or () for v in node.inputs)
     lead = len(left) - 3

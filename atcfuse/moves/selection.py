@@ -37,7 +37,7 @@ class Selection(Respelling):
 
 def find(scope: Scope, node: Node) -> Selection | None:
     """The choice that a node makes, if it is one among attention's scores."""
-    if node.op not in ("Add", "Sub") or not leads_to_softmax(scope, node.outputs[0]):
+    if node.op not in ("Add", "Sub") or len(node.inputs) != 2 or not leads_to_softmax(scope, node.outputs[0]):
         return None
     if scope.fact(node.outputs[0]).dtype not in _KINDS:
         return None
@@ -53,7 +53,7 @@ def find(scope: Scope, node: Node) -> Selection | None:
 def _factors(scope: Scope, value: str) -> Iterator[tuple[str, str]]:
     """The operands of a product, either way round."""
     node = scope.producer(value)
-    if node is not None and node.op == "Mul":
+    if node is not None and node.op == "Mul" and len(node.inputs) == 2:
         yield node.inputs[0], node.inputs[1]
         yield node.inputs[1], node.inputs[0]
 

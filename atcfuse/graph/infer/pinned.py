@@ -28,7 +28,7 @@ def pinned(scope: Scope, parameters: Iterable[str]) -> Pins:
     names = set(parameters)
     found: dict[str, set[int]] = {}
     for node in scope.by_op.get("Reshape", ()) if names else ():
-        source, target = scope.fact(node.inputs[0]), scope.fact(node.input(1))
+        source, target = scope.fact(node.input(0)), scope.fact(node.input(1))
         for name, number in _solved(source.shape, target.elements, names):
             if _is_needed(scope, node):
                 found.setdefault(name, set()).add(number)
