@@ -15,9 +15,12 @@ from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
+from atcfuse.graph.layers import known
+from atcfuse.graph.reroll import shorten
 from atcfuse.graph.schema import signature
 from atcfuse.graph.snapshot import Snapshot
 from atcfuse.graph.traffic import Sizes
+from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import parse_keep_nodes
 from atcfuse.kernel import load_kernels
@@ -124,7 +127,9 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     finders = _finders(model, tools, lookup, pricer)
     before = account.before(model, tools, sizes, pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
-    model, findings = _fused(model, finders, tools, lookup, sizes, pricer)
+    model, findings = _fused_once_a_layer(model, finders, tools, lookup, sizes) or _fused(
+        model, finders, tools, lookup, sizes, pricer
+    )
     reached("writing the report")
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
@@ -136,6 +141,31 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         diagnostics = (*diagnostics, told)
         document["diagnostics"] = [*document["diagnostics"], told.as_dict()]
     return Result(proto, document, diagnostics)
+
+
+def _fused_once_a_layer(
+    model: Model, finders: Sequence[RuleFinder], tools: Toolbox, lookup: Lookup, sizes: Sizes
+) -> tuple[Model, Findings] | None:
+    """Fuses a model of many layers that are alike by way of one with a few of them; None where that cannot be done."""
+    alike = [one for one in finders[0].stretches if not tools.keep.entries]
+    snapshot = Snapshot.of(model) if alike else None
+    stretches = shorten(model, alike)
+    if snapshot is None or not stretches:
+        return None
+    short = Model(model.proto, model.path)
+    infer(short)
+    unrolled = None
+    if all(known(short.main.fact(name)) == known(model.main.fact(name)) for name in short.main.producers):
+        pricer = _pricer(tools, sizes)
+        _, findings = _fused(short, _finders(short, tools, lookup, pricer), tools, lookup, sizes, pricer)
+        unrolled = unroll(model, stretches)
+    if unrolled is None:
+        snapshot.restore(model.proto)
+        return None
+    findings.unrolled = unrolled
+    done = _indexed(model)
+    _finders(done, tools, lookup, findings.pricer)
+    return done, findings
 
 
 def _fused(

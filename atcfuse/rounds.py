@@ -81,7 +81,7 @@ def _fold_rule(
 ) -> None:
     matches, misses = finder.find(rule)
     kept += [Kept.of(m, m.refusal) for m in misses]
-    findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(matches)
+    findings.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
     off = tools.why_off(rule)
     for match in matches:
         if match.members & taken:  # the next pass finds it again, if it is still there
@@ -207,7 +207,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
     ready: list[Fusion] = []
     for scope in model.scopes():
         found = autofuse.search(scope, tools.kernels[rule.kernel], limits, kinds_of, tools.keep)
-        findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(found.fusions)
+        findings.matched.setdefault(rule.name, []).extend(f.match.anchor.name for f in found.fusions)
         for fusion in found.fusions:
             refusal = off or (pricer.refusal(fusion) if pricer else None)
             if refusal is None:
@@ -287,7 +287,7 @@ def _searched(book: RuleBook, opset: int) -> list[Rule]:
 def _one_rule(finder: RuleFinder, rule: Rule, tools: Toolbox, fusions: list[Fusion], found: Findings) -> list[Kept]:
     """Adds the fusions that a rule asks for; the matches that are refused."""
     matches = finder.matches(rule)
-    found.matched[rule.name] = found.matched.get(rule.name, 0) + len(matches)
+    found.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
     off, kept = tools.why_off(rule), []
     made: dict[int, Fusion] = {}
     for match in matches:

@@ -102,6 +102,11 @@ class Layers:
         node = self.scope.nodes[self._at(position, by)]
         return node.outputs[slot] if made else node.inputs[slot]
 
+    def position(self, name: str) -> int | None:
+        """The node that makes a value or reads it first, by position; None for a value that all layers share."""
+        place = self._place(name)
+        return None if place is None else place.position
+
     def _place(self, name: str) -> _Place | None:
         """Where a value is met first, None for one that all layers share."""
         if name not in self._own:

@@ -47,11 +47,13 @@ class Copies:
         self._of: dict[int, tuple[Layers, int, int]] = {}
         self._behind: dict[int, list[int]] = {}
         self._moving: dict[int, tuple[Match, _Moving | None]] = {}
+        self.stretches: list[Layers] = []
         self.unsearched: set[int] = set()
         told = _Told(scope)
         for layers in stretches:
             if not all(told.same(layers, values) for values in layers.carried()):
                 continue
+            self.stretches.append(layers)
             models = list(layers.of_layer(MODEL))
             for layer in range(MARGIN, layers.count - MARGIN):
                 for model, index in zip(models, layers.of_layer(layer), strict=True):

@@ -80,6 +80,11 @@ class RuleFinder:
         self._anchors: dict[tuple[str, int], bool] = {}
         self._shorter: dict[tuple[int, int], tuple[Match, Match | None]] = {}
 
+    @property
+    def stretches(self) -> Sequence[Layers]:
+        """Layers that are alike, and of which rules are told the same."""
+        return self._copies.stretches
+
     @cached_property
     def _telling(self) -> Search:
         """The search that tries everything and so knows how far it got."""

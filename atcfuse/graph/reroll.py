@@ -1,0 +1,160 @@
+"""Rerolling: of many layers that are alike the middle ones are cut out, so that a short model stands for a long one.
+
+Each end keeps `SIDE` layers. What is done to the short model in layers that have alike ones on both sides is done in
+the same way in those that were cut out; `graph.unroll` does it there by renaming. A layer of the short model stands for
+one of the long model; the layers behind the cut read what the last one before it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+
+from atcfuse.graph.index import Model, Node, Scope
+from atcfuse.graph.layers import Layers, NotAlike
+
+SIDE = 4
+"""Layers that are left at each end: patterns reach a layer or two, and three in a row must have come out alike."""
+LEAST_NODES = 400
+"""A cut that takes fewer nodes out is not worth it."""
+
+
+class Stretch:
+    """Layers of a long model of which the middle ones, `cut` of them, are left out of the short one.
+
+    Layers are counted as in the short model. A name `by` so many layers behind is one of the long model: 0 is the layer
+    itself where it stands before the cut, and `cut` where it stands behind.
+    """
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers, self.cut = layers, layers.count - 2 * SIDE
+        self._columns: dict[str, Sequence[str]] = {}
+
+    @property
+    def scope(self) -> Scope:
+        """The graph of the long model."""
+        return self.layers.scope
+
+    @property
+    def gap(self) -> tuple[int, int]:
+        """The positions between which nodes are left out."""
+        first = self.layers.start + SIDE * self.layers.period
+        return first, first + self.cut * self.layers.period
+
+    def layer_of(self, name: str) -> int | None:
+        """The layer that a value or a named node is in; None for what all layers share, and for names that the long
+        model does not have.
+        """
+        position = self._position(name)
+        return None if position is None else self._short(self._layer(position))
+
+    def placed(self, name: str, by: int) -> str:
+        """What a name of the short model is so many layers behind in the long one. Raises NotAlike."""
+        position = self._position(name)
+        if position is None:
+            return name
+        layer = self._layer(position)
+        if layer < 0 or layer >= self.layers.count:
+            if by != (0 if layer < 0 else self.cut):
+                raise NotAlike
+            return name
+        return self._moved(name, self._short(layer) + by - layer)
+
+    def next(self, name: str) -> str:
+        """What a name of the short model is in its next layer. Raises NotAlike."""
+        position = self._position(name)
+        if position is None:
+            return name
+        layer = self._layer(position)
+        return self._moved(name, 1 + self.cut if layer == SIDE - 1 else 1)
+
+    def column(self, name: str) -> Sequence[str]:
+        """What a name of the short model is in each of the layers that were cut out, 1 to `cut` layers behind."""
+        if name not in self._columns:
+            self._columns[name] = [self.placed(name, by) for by in range(1, self.cut + 1)]
+        return self._columns[name]
+
+    def behind(self, indices: Iterable[int], by: int) -> list[int]:
+        """The nodes that are so many layers behind some of the short model. Raises NotAlike."""
+        positions = self.scope.positions
+        layers = {i: self._layer(positions[i]) for i in indices}
+        return [self.layers.node(i, self._short(layer) + by - layer) for i, layer in layers.items()]
+
+    def following(self, indices: Iterable[int]) -> list[int]:
+        """The nodes that are in the next layer of the short model. Raises NotAlike."""
+        positions = self.scope.positions
+        layers = {i: self._layer(positions[i]) for i in indices}
+        return [self.layers.node(i, 1 + self.cut if layer == SIDE - 1 else 1) for i, layer in layers.items()]
+
+    def has_cut(self, names: Iterable[str]) -> bool:
+        """Whether one of the values is made by a node that was cut out."""
+        first, last = self.gap
+        made = (self.scope.producers.get(name) for name in names)
+        return any(node is not None and first <= node.index < last for node in made)
+
+    def _moved(self, name: str, by: int) -> str:
+        if name in self._named:
+            return self.scope.nodes[self.layers.node(self._named[name], by)].name
+        return self.layers.value(name, by)
+
+    def _position(self, name: str) -> int | None:
+        if name in self._named:
+            return self.scope.positions[self._named[name]]
+        return self.layers.position(name)
+
+    def _layer(self, position: int) -> int:
+        return (position - self.layers.start) // self.layers.period
+
+    def _short(self, layer: int) -> int:
+        return layer if layer < SIDE else layer - self.cut
+
+    @cached_property
+    def _named(self) -> dict[str, int]:
+        """The nodes of the layers by name, but those that have none of their own."""
+        order, nodes = self.scope.order, self.scope.nodes
+        here = (nodes[i] for i in order[self.layers.start : self.layers.stop])
+        return {node.name: node.index for node in here if node.name not in node.outputs}
+
+    def is_clear(self) -> bool:
+        """Whether a name tells what is meant: no two nodes have the same one, none that of a value."""
+        own = [node.proto.name for node in self.scope.nodes if node.proto.name not in ("", *node.outputs)]
+        return len(set(own)) == len(own) and not any(self.scope.defines(name) for name in own)
+
+    def kept(self, *, last: bool = True) -> Iterator[Node]:
+        """The nodes of the layers that the short model keeps, those of the last layer as asked."""
+        before, behind = self.gap
+        order, layers = self.scope.order, self.layers
+        stop = layers.stop if last else layers.start + (layers.count - 1) * layers.period
+        for index in chain(order[layers.start : before], order[behind:stop]):
+            yield self.scope.nodes[index]
+
+
+def shorten(model: Model, layers: Sequence[Layers]) -> list[Stretch]:
+    """Cuts the middle layers out of a model's main graph, in place; what was cut, nothing where it is not worth it.
+
+    Nothing but nodes goes: initializers and outputs of the layers that were cut out stay without a node.
+    """
+    found = [Stretch(one) for one in layers if (one.count - 2 * SIDE) * one.period >= LEAST_NODES]
+    scope = model.main
+    if not found or scope.order != list(range(len(scope.order))) or not found[0].is_clear():
+        return []
+    gaps = [stretch.gap for stretch in found]
+    kept = [i for i in scope.order if not any(first <= i < last for first, last in gaps)]
+    graph = model.proto.graph
+    del graph.node[:]
+    graph.node.extend([scope.nodes[i].proto for i in kept])
+    for stretch in found:
+        _join(stretch, {i: at for at, i in enumerate(kept)})
+    return found
+
+
+def _join(stretch: Stretch, at: dict[int, int]) -> None:
+    """Makes the nodes behind the cut read what the layers before it make."""
+    scope, (_, last) = stretch.scope, stretch.gap
+    for index in scope.order[last : stretch.layers.stop]:
+        node = scope.nodes[index]
+        for slot, name in enumerate(node.inputs):
+            position = stretch.layers.position(name)
+            if position is not None and stretch.layers.start <= position < last:
+                scope.graph.node[at[index]].input[slot] = stretch.layers.value(name, -stretch.cut)

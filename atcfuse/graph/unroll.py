@@ -1,0 +1,313 @@
+"""Unrolling: what was made of a short model's layers is made of those that were cut out of the long one.
+
+The nodes of an optimized stretch come again and again, a layer further on each time; where the layers around the cut
+came out alike but for names, so would those that were cut out. Nothing is taken for granted: nodes are compared one by
+one, and where anything but names differs there is no unrolled model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import onnx
+
+from atcfuse.graph.edit import INT64_PREFIX, Names, drop_initializers
+from atcfuse.graph.index import Model, Node
+from atcfuse.graph.layers import NotAlike
+from atcfuse.graph.reroll import SIDE, Stretch
+
+OWN = "atcfuse."
+"""What keys of metadata begin with that a fused node has of its own."""
+NODE_LISTS = (f"{OWN}nodes",)
+"""Those of them that list names of nodes, as JSON."""
+TEMPLATE = SIDE - 2
+"""The segment that is copied: that of the last layer before the cut. Segments are counted from the second layer on."""
+
+
+class Unrolling:
+    """The names that a short model's stretch has in the long model, those that were made anew included.
+
+    `sequence` are the nodes of the optimized short model, `known` the names of the long model as it came. A segment is
+    as many of the nodes as a layer has, from a node of one layer up to the same one of the next. Raises NotAlike where
+    segments differ.
+    """
+
+    def __init__(
+        self, stretch: Stretch, sequence: Sequence[onnx.NodeProto], known: frozenset[str], names: Names
+    ) -> None:
+        self.stretch, self._sequence, self._known, self._names = stretch, sequence, known, names
+        self._places = {name: at for at, node in enumerate(sequence) for name in (node.name, *node.output) if name}
+        self._next: dict[str, str] = {}
+        self._unique: dict[tuple[str, int], str] = {}
+        self._parts: dict[str, tuple[str, str, str, str] | None] = {}
+        self._like: dict[str, Node] = {}
+        self._starts = self._found_starts()
+        for segment in range(len(self._starts) - 2):
+            self._compare(segment)
+
+    def _found_starts(self) -> list[int]:
+        """Where the segments start in the sequence, and where the last one ends."""
+        stretch = self.stretch
+        for node in self._sequence:
+            pivot = next((o for o in node.output if self._is_known(o) and stretch.layer_of(o) == 1), None)
+            if pivot is None:
+                continue
+            names = [pivot]
+            while len(names) < 2 * SIDE - 2:
+                names.append(stretch.next(names[-1]))
+            starts = [self._places[name] for name in names if name in self._places]
+            widths = {after - before for before, after in pairwise(starts)}
+            if len(starts) == len(names) and len(widths) == 1 and min(widths) > 0:
+                return starts
+        raise NotAlike
+
+    def _compare(self, segment: int) -> None:
+        """Raises NotAlike unless the nodes of a segment and the next one differ in names alone."""
+        first, second, third = self._starts[segment : segment + 3]
+        pairs = [(self._sequence[at], self._sequence[at + second - first]) for at in range(first, second)]
+        for node, after in pairs:
+            if _apart_from_names(node) != _apart_from_names(after):
+                raise NotAlike
+            self._follow(node.output, after.output)
+            if self._original(node) is None:
+                self._follow([node.name], [after.name])
+                if _inherited(node) or _inherited(after):
+                    self._like[node.output[0]] = self._model_of(node, after)
+        for node, after in pairs:
+            if [self._following(name) for name in node.input] != list(after.input):
+                raise NotAlike
+
+    def _follow(self, names: Iterable[str], following: Iterable[str]) -> None:
+        """Notes what new names are one segment further on; raises NotAlike where others are not what they were."""
+        for name, after in zip(names, following, strict=True):
+            if name and not self._is_known(name):
+                self._next[name] = after
+            elif self.stretch.next(name) != after:
+                raise NotAlike
+
+    def _following(self, name: str) -> str:
+        if self._is_known(name):
+            return self.stretch.next(name)
+        return self._next.get(name, name)
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._known
+
+    def _original(self, node: onnx.NodeProto) -> Node | None:
+        """The node of the long model that a node still is, but for what it reads."""
+        found = self.stretch.scope.producers.get(next(iter(node.output), ""))
+        if found is None or (found.proto.name, list(found.outputs)) != (node.name, list(node.output)):
+            return None
+        return found if _apart_from_names(found.proto) == _apart_from_names(node) else None
+
+    def layer_of(self, name: str) -> int | None:
+        """The layer of the short model that a name is of; None for what no layer has for itself."""
+        if self._is_known(name):
+            return self.stretch.layer_of(name)
+        parts = self._in_parts(name)
+        return None if parts is None else self.stretch.layer_of(parts[3])
+
+    def name(self, name: str, by: int) -> str:
+        """What a name is so many layers behind, as `Stretch` counts them. Raises NotAlike."""
+        if self._is_known(name):
+            return self.stretch.placed(name, by)
+        place = self._places.get(name)
+        if place is None:  # it was made and then taken up
+            return self._worded(name, by)
+        segment = (place - self._starts[0]) // (self._starts[1] - self._starts[0])
+        if segment < 0:
+            return name
+        if segment > len(self._starts) - 2:
+            return self._anew(name, self.stretch.cut, copied=False)
+        return self._in_segment(name, segment, segment + by)
+
+    def _in_segment(self, name: str, segment: int, wanted: int) -> str:
+        """What a name that is made in a segment of the short model is in one of the long model."""
+        here = wanted if wanted <= TEMPLATE else max(TEMPLATE, wanted - self.stretch.cut)
+        while segment < here:
+            name, segment = self._next[name], segment + 1
+        while segment > here:
+            name, segment = self._before[name], segment - 1
+        return self._anew(name, wanted - here, copied=here == TEMPLATE and wanted > here)
+
+    @cached_property
+    def _before(self) -> dict[str, str]:
+        return {after: name for name, after in self._next.items()}
+
+    def _anew(self, name: str, by: int, *, copied: bool) -> str:
+        """A new name as it is so many layers behind; `copied` where the short model has it as well."""
+        key = name, by
+        if key not in self._unique:
+            worded = self._worded(name, by)
+            self._unique[key] = name if worded == name and not copied else self._names.fresh(worded)
+        return self._unique[key]
+
+    def _worded(self, name: str, by: int) -> str:
+        """A new name, with what it has of a layer's names replaced by what that is so many layers behind."""
+        parts = self._in_parts(name)
+        if parts is None:
+            return name
+        before, part, behind, known = parts
+        return before + _as_much(self.stretch.placed(known, by), part, known) + behind
+
+    def _in_parts(self, name: str) -> tuple[str, str, str, str] | None:
+        """What stands before and behind the longest part of a new name that is of one layer; last, a name with it."""
+        if name not in self._parts:
+            found = ((name[:i], name[i:j], name[j:]) for i, j in _spans(name) if name[i:j] in self._of_layers)
+            one = next(found, None)
+            self._parts[name] = None if one is None else (*one, self._of_layers[one[1]])
+        return self._parts[name]
+
+    @cached_property
+    def _of_layers(self) -> dict[str, str]:
+        """Names of the layers, and name scopes that only names of one layer are in, each with such a name."""
+        layers: dict[str, set[int | None]] = {}
+        found: dict[str, str] = {}
+        for node in self.stretch.kept():
+            for name in filter(None, (node.proto.name, *node.outputs)):
+                layer = self.stretch.layer_of(name)
+                for part in (name, *_scopes(name)):
+                    layers.setdefault(part, set()).add(layer)
+                    found.setdefault(part, name)
+        return {part: name for part, name in found.items() if len(layers[part]) == 1 and None not in layers[part]}
+
+    def unrolled(self) -> list[onnx.NodeProto]:
+        """The nodes of the long model in order. Raises NotAlike."""
+        template = range(self._starts[TEMPLATE], self._starts[TEMPLATE + 1])
+        cut, sequence = self.stretch.cut, self._sequence
+        return [
+            *(self._moved(node, 0) for node in sequence[: template.stop]),
+            *(self._moved(sequence[at], by) for by in range(1, cut + 1) for at in template),
+            *(self._moved(node, cut) for node in sequence[template.stop :]),
+        ]
+
+    def _moved(self, node: onnx.NodeProto, by: int) -> onnx.NodeProto:
+        """A node as it is so many layers behind: one of the long model's own where it is one of them."""
+        inputs, outputs = [self.name(i, by) for i in node.input], [self.name(o, by) for o in node.output]
+        own = self._original(node)
+        if own is not None:
+            found = self.stretch.scope.producers[outputs[0]].proto
+            if list(found.output) != outputs:
+                raise NotAlike
+            return found if list(found.input) == inputs else _with_names(found, inputs, outputs, found.name)
+        made = _with_names(node, inputs, outputs, self.name(node.name, by))
+        if made != node:
+            self._describe(made, node, by)
+        return made
+
+    def _describe(self, made: onnx.NodeProto, node: onnx.NodeProto, by: int) -> None:
+        """Gives a node the metadata that it has so many layers behind."""
+        del made.metadata_props[:]
+        if _inherited(node):
+            like = self._like.get(node.output[0])
+            if like is None:
+                raise NotAlike
+            (index,) = self.stretch.behind([like.index], by)
+            made.metadata_props.extend(self.stretch.scope.nodes[index].proto.metadata_props)
+        for prop in node.metadata_props:
+            if prop.key in NODE_LISTS:
+                names = [self.name(n, by) for n in json.loads(prop.value)]
+                made.metadata_props.add(key=prop.key, value=json.dumps(names, ensure_ascii=False))
+            elif prop.key.startswith(OWN):
+                made.metadata_props.add(key=prop.key, value=prop.value)
+
+    def _model_of(self, node: onnx.NodeProto, after: onnx.NodeProto) -> Node:
+        """The node of the long model whose metadata a new one has taken over, as the one a segment further on has."""
+        for other in self._with_metadata.get(_inherited(node), ()):
+            (index,) = self.stretch.following([other.index])
+            if _inherited(self.stretch.scope.nodes[index].proto) == _inherited(after):
+                return other
+        raise NotAlike
+
+    @cached_property
+    def _with_metadata(self) -> dict[tuple[tuple[str, str], ...], list[Node]]:
+        """The nodes of layers that have one behind, by their metadata."""
+        found: dict[tuple[tuple[str, str], ...], list[Node]] = {}
+        for node in self.stretch.kept(last=False):
+            found.setdefault(_inherited(node.proto), []).append(node)
+        return found
+
+
+def _inherited(node: onnx.NodeProto) -> tuple[tuple[str, str], ...]:
+    """A node's metadata but what only a fused one has."""
+    return tuple([(p.key, p.value) for p in node.metadata_props if not p.key.startswith(OWN)])
+
+
+def _with_names(node: onnx.NodeProto, inputs: Iterable[str], outputs: Iterable[str], name: str) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.input[:]
+    del copy.output[:]
+    copy.input.extend(inputs)
+    copy.output.extend(outputs)
+    copy.name = name
+    return copy
+
+
+def _apart_from_names(node: onnx.NodeProto) -> tuple[object, ...]:
+    attributes = sorted(a.SerializeToString() for a in node.attribute)
+    return node.op_type, node.domain, node.overload, attributes, len(node.input), len(node.output)
+
+
+def _scopes(name: str) -> Iterator[str]:
+    """The name scopes that a name is in, with the slash that ends them."""
+    return (name[: i + 1] for i, letter in enumerate(name) if letter == "/")
+
+
+def _as_much(name: str, part: str, known: str) -> str:
+    """As much of a name as `part` is of the `known` one: all of it, or a name scope of as many steps."""
+    if part == known:
+        return name
+    return "/".join(name.split("/")[: part.count("/")]) + "/"
+
+
+def _spans(name: str) -> list[tuple[int, int]]:
+    """Where parts of a made-up name may start and stop, the longest first."""
+    starts = [0, *(i + 1 for i, letter in enumerate(name) if letter == "_")]
+    stops = [len(name), *(i for i, letter in enumerate(name) if letter in "/_")]
+    stops += [i + 1 for i, letter in enumerate(name) if letter == "/"]
+    return sorted(((i, j) for i in starts for j in stops if i < j), key=lambda span: (span[0] - span[1], span[0]))
+
+
+def unroll(model: Model, stretches: Sequence[Stretch]) -> list[Unrolling] | None:
+    """Makes a short model long again, in place; `model` is the long one as it came.
+
+    Gives the names that stretches have got, in the order in which to ask them; None, with nothing changed, where layers
+    came out unlike.
+    """
+    graph, scope = model.proto.graph, model.main
+    names = Names(model)
+    known = names.taken
+    sequence = list(graph.node)
+    if any(t.name not in scope.tensors and not t.name.startswith(INT64_PREFIX) for t in graph.initializer):
+        return None  # weights that were worked out anew are others in every layer
+    names.take(name for node in sequence for name in (node.name, *node.output))
+    done: list[Unrolling] = []
+    try:
+        for stretch in reversed(stretches):
+            if stretch.has_cut(name for node in sequence for name in node.output):
+                return None
+            done.append(Unrolling(stretch, sequence, known, names))
+            sequence = done[-1].unrolled()
+    except NotAlike:
+        return None
+    del graph.node[:]
+    graph.node.extend(sequence)
+    _tidy(model, stretches, done)
+    return done
+
+
+def _tidy(model: Model, stretches: Sequence[Stretch], done: Sequence[Unrolling]) -> None:
+    """Drops initializers and annotations that nodes which were cut out have left behind."""
+    scope, graph = model.main, model.proto.graph
+    gone = [scope.nodes[i] for stretch in stretches for i in range(*stretch.gap)]
+    drop_initializers(model, {name for node in gone for name in node.inputs if name in scope.tensors})
+    made = {o for node in graph.node for o in node.output}
+    lost = {o for node in gone for o in node.outputs} - made
+    kept = [info for info in graph.value_info if info.name not in lost]
+    if len(kept) != len(graph.value_info):
+        del graph.value_info[:]
+        graph.value_info.extend(kept)

@@ -1,0 +1,78 @@
+"""What a report says of a short model, said of the long one: every entry of a layer once for each layer like it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+from atcfuse.graph.reroll import SIDE
+from atcfuse.graph.unroll import Unrolling
+
+_T = TypeVar("_T")
+_Entry = dict[str, Any]
+_QUOTED = re.compile(r"'([^']+)'")
+
+
+def fusions(entries: Sequence[_Entry], stretches: Sequence[Unrolling]) -> list[_Entry]:
+    """Entries of fusions."""
+    return _all(entries, stretches, _layer_of_fusion, _fusion)
+
+
+def kept(entries: Sequence[_Entry], stretches: Sequence[Unrolling]) -> list[_Entry]:
+    """Entries of anchors that stay as they were."""
+    return _all(entries, stretches, lambda entry, names: names.layer_of(entry["anchor"]), _kept)
+
+
+def count(anchors: Sequence[str], stretches: Sequence[Unrolling]) -> int:
+    """How many anchors there are."""
+    return len(_all(anchors, stretches, lambda anchor, names: names.layer_of(anchor), lambda anchor, _, __: anchor))
+
+
+def _all(
+    entries: Sequence[_T],
+    stretches: Sequence[Unrolling],
+    layer_of: Callable[[_T, Unrolling], int | None],
+    moved: Callable[[_T, Unrolling, int], _T],
+) -> list[_T]:
+    found = list(entries)
+    for names in stretches:
+        layers = [layer_of(entry, names) for entry in found]
+        found = list(_unrolled(found, layers, names, moved))
+    return found
+
+
+def _unrolled(
+    entries: Sequence[_T], layers: Sequence[int | None], names: Unrolling, moved: Callable[[_T, Unrolling, int], _T]
+) -> Iterator[_T]:
+    """The entries, those of the last layer before the cut again for every layer that was cut out."""
+    cut = names.stretch.cut
+    for layer, group in groupby(zip(layers, entries, strict=True), key=lambda pair: pair[0]):
+        here = [entry for _, entry in group]
+        if layer is None:
+            yield from here
+            continue
+        by = cut if layer >= SIDE else 0
+        for behind in range(by, cut + 1 if layer == SIDE - 1 else by + 1):
+            yield from (moved(entry, names, behind) for entry in here)
+
+
+def _layer_of_fusion(entry: _Entry, names: Unrolling) -> int | None:
+    layers = [names.layer_of(name) for name in (entry["name"], *entry["nodes"])]
+    return max((layer for layer in layers if layer is not None), default=None)
+
+
+def _fusion(entry: _Entry, names: Unrolling, by: int) -> _Entry:
+    told: Mapping[str, Any] = {
+        "name": names.name(entry["name"], by),
+        "nodes": [names.name(name, by) for name in entry["nodes"]],
+        "shapes_rewritten": [names.name(name, by) for name in entry["shapes_rewritten"]],
+    }
+    return {**entry, **told}
+
+
+def _kept(entry: _Entry, names: Unrolling, by: int) -> _Entry:
+    told = {key: names.name(entry[key], by) for key in ("anchor", "value") if entry[key]}
+    reason = _QUOTED.sub(lambda found: f"'{names.name(found[1], by)}'", entry["reason"])
+    return {**entry, **told, "reason": reason}
