@@ -240,6 +240,14 @@ class Estimate:
         self._groups[id(scope)] = scope, found
         self._latest[scope.path] = _Now(finder, {i: group for group in found for i in group.members})
 
+    def found(self, scope: Scope) -> Sequence[Group]:
+        """What the passes make of a scope that was looked at."""
+        return self._groups[id(scope)][1]
+
+    def adopt(self, scope: Scope, groups: Sequence[Group]) -> None:
+        """Notes what the passes make of a scope that is not to be changed."""
+        self._groups[id(scope)] = scope, list(groups)
+
     def take(self, scope: Scope, members: frozenset[int]) -> None:
         """Notes that a fusion takes nodes of a scope that was looked at and is not changed yet.
 

@@ -29,7 +29,7 @@ class Stretch:
 
     def __init__(self, layers: Layers) -> None:
         self.layers, self.cut = layers, layers.count - 2 * SIDE
-        self._columns: dict[str, Sequence[str]] = {}
+        self._columns: dict[str, Sequence[str] | None] = {}
 
     @property
     def scope(self) -> Scope:
@@ -51,15 +51,31 @@ class Stretch:
 
     def placed(self, name: str, by: int) -> str:
         """What a name of the short model is so many layers behind in the long one. Raises NotAlike."""
+        if name not in self._columns:
+            self._columns[name] = self._column(name)
+        column = self._columns[name]
+        if column:
+            return column[by]
+        if column is not None and by not in (0, self.cut):
+            raise NotAlike
+        return name
+
+    def _column(self, name: str) -> Sequence[str] | None:
+        """What a name of the short model is 0 to `cut` layers behind; empty where it is of no layer, None where it is
+        the same in every layer.
+        """
         position = self._position(name)
         if position is None:
-            return name
+            return None
         layer = self._layer(position)
         if layer < 0 or layer >= self.layers.count:
-            if by != (0 if layer < 0 else self.cut):
-                raise NotAlike
-            return name
-        return self._moved(name, self._short(layer) + by - layer)
+            return ()
+        nodes, layers = self.scope.nodes, self.layers
+        first = position + (self._short(layer) - layer) * layers.period
+        there = [nodes[i] for i in self.scope.order[first : first + self.cut * layers.period + 1 : layers.period]]
+        if name in self._named:
+            return [node.name for node in there]
+        return layers.values(name, there)
 
     def next(self, name: str) -> str:
         """What a name of the short model is in its next layer. Raises NotAlike."""
@@ -68,12 +84,6 @@ class Stretch:
             return name
         layer = self._layer(position)
         return self._moved(name, 1 + self.cut if layer == SIDE - 1 else 1)
-
-    def column(self, name: str) -> Sequence[str]:
-        """What a name of the short model is in each of the layers that were cut out, 1 to `cut` layers behind."""
-        if name not in self._columns:
-            self._columns[name] = [self.placed(name, by) for by in range(1, self.cut + 1)]
-        return self._columns[name]
 
     def behind(self, indices: Iterable[int], by: int) -> list[int]:
         """The nodes that are so many layers behind some of the short model. Raises NotAlike."""

@@ -156,9 +156,11 @@ class Unrolling:
     def _in_parts(self, name: str) -> tuple[str, str, str, str] | None:
         """What stands before and behind the longest part of a new name that is of one layer; last, a name with it."""
         if name not in self._parts:
-            found = ((name[:i], name[i:j], name[j:]) for i, j in _spans(name) if name[i:j] in self._of_layers)
-            one = next(found, None)
-            self._parts[name] = None if one is None else (*one, self._of_layers[one[1]])
+            names = self._of_layers
+            longest = next(((i, j) for i, j in _spans(name) if name[i:j] in names or name[i:j] in self._known), (0, 0))
+            start, stop = longest
+            part = name[start:stop]
+            self._parts[name] = (name[:start], part, name[stop:], names[part]) if part in names else None
         return self._parts[name]
 
     @cached_property
