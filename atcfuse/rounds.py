@@ -161,16 +161,12 @@ def _selected(fusions: Sequence[Fusion], pricer: Pricer | None) -> tuple[Selecti
 
 
 def _behind_atc(chosen: Sequence[Fusion], pricer: Pricer) -> dict[int, Kept]:
-    """Those of the fusions without which ATC is better off, by identity; of layers that are alike one is asked."""
+    """Those of the fusions without which ATC is better off, by identity."""
     taken = _members_by_scope(chosen)
-    told: dict[int, Refusal | None] = {}
     found = {}
     for fusion in chosen:
         match = fusion.match
-        key = id(match.like or match)
-        if key not in told:
-            told[key] = pricer.behind_atc(fusion, taken[id(match.scope)])
-        refusal = told[key]
+        refusal = pricer.behind_atc(fusion, taken[id(match.scope)])
         if refusal is not None:
             found[id(fusion)] = Kept.of(match, replace(refusal, where=match.anchor.name))
     return found
@@ -289,15 +285,13 @@ def _one_rule(finder: RuleFinder, rule: Rule, tools: Toolbox, fusions: list[Fusi
     matches = finder.matches(rule)
     found.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
     off, kept = tools.why_off(rule), []
-    made: dict[int, Fusion] = {}
     for match in matches:
-        ready = off or _ready(match, tools, found.pricer, made.get(id(match.like)))
+        ready = off or _ready(match, tools, found.pricer)
         if isinstance(ready, Refusal):
             # A draft takes nothing, so it hides no reason of another rule within it.
             members = frozenset({match.anchor.index}) if rule.draft else match.members
             kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, members))
         else:
-            made[id(match)] = ready
             fusions.append(ready)
     return kept
 
@@ -350,18 +344,15 @@ def _reasons(
     return kept
 
 
-def _ready(match: Match, tools: Toolbox, pricer: Pricer | None, alike: Fusion | None = None) -> Fusion | Refusal:
-    """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it.
-
-    `alike` is what was made of the match that it was copied from.
-    """
+def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refusal:
+    """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it."""
     kept = kept_by_user(match, tools.keep)
     if kept is not None:
         return kept
     if match.rule.draft:
         reason = f"the pattern matches, but {match.rule.name} is a draft: {match.rule.draft}"
         return Refusal("ATF345", reason, match.anchor.name, len(match.members) + DEPTH)
-    fusion = prepare(match, tools.kernels[match.rule.kernel], alike)
+    fusion = prepare(match, tools.kernels[match.rule.kernel])
     if isinstance(fusion, Refusal) or pricer is None:
         return fusion
     return pricer.refusal(fusion) or fusion

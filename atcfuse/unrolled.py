@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from atcfuse.graph.reroll import SIDE
-from atcfuse.graph.unroll import Unrolling
+from atcfuse.graph.unroll import COPIED, Unrolling
 
 _T = TypeVar("_T")
 _Entry = dict[str, Any]
@@ -46,16 +45,18 @@ def _all(
 def _unrolled(
     entries: Sequence[_T], layers: Sequence[int | None], names: Unrolling, moved: Callable[[_T, Unrolling, int], _T]
 ) -> Iterator[_T]:
-    """The entries, those of the last layer before the cut again for every layer that was cut out."""
-    cut = names.stretch.cut
-    for layer, group in groupby(zip(layers, entries, strict=True), key=lambda pair: pair[0]):
-        here = [entry for _, entry in group]
-        if layer is None:
-            yield from here
+    """The entries, those of the layers whose like were cut out again and again."""
+    cut, stride = names.stretch.cut, names.stride
+    last = COPIED + stride - 1
+    for repeated, group in groupby(
+        zip(layers, entries, strict=True), key=lambda pair: pair[0] is not None and COPIED <= pair[0] <= last
+    ):
+        here = list(group)
+        if not repeated:
+            yield from (e if layer is None else moved(e, names, cut if layer > last else 0) for layer, e in here)
             continue
-        by = cut if layer >= SIDE else 0
-        for behind in range(by, cut + 1 if layer == SIDE - 1 else by + 1):
-            yield from (moved(entry, names, behind) for entry in here)
+        for by in range(0, cut + 1, stride):
+            yield from (moved(entry, names, by) for _, entry in here)
 
 
 def _layer_of_fusion(entry: _Entry, names: Unrolling) -> int | None:

@@ -8,16 +8,27 @@ one of the long model; the layers behind the cut read what the last one before i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Any, TypeAlias
 
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.layers import Layers, NotAlike
 
 SIDE = 4
-"""Layers that are left at each end: patterns reach a layer or two, and three in a row must have come out alike."""
+"""Layers that are left at each end, or one more: patterns reach a layer or two, and what comes out must come again."""
 LEAST_NODES = 400
 """A cut that takes fewer nodes out is not worth it."""
+
+
+def _even(count: int) -> int:
+    """So that layers which come out in pairs do not lack a half."""
+    return count - count % 2
+
+
+Told: TypeAlias = tuple[tuple[Any, ...], frozenset[int]]
+"""A set of nodes, and what is told of it."""
 
 
 class Stretch:
@@ -28,7 +39,7 @@ class Stretch:
     """
 
     def __init__(self, layers: Layers) -> None:
-        self.layers, self.cut = layers, layers.count - 2 * SIDE
+        self.layers, self.cut = layers, _even(layers.count - 2 * SIDE)
         self._columns: dict[str, Sequence[str] | None] = {}
 
     @property
@@ -97,6 +108,36 @@ class Stretch:
         layers = {i: self._layer(positions[i]) for i in indices}
         return [self.layers.node(i, 1 + self.cut if layer == SIDE - 1 else 1) for i, layer in layers.items()]
 
+    def spread(self, sets: Iterable[Told]) -> Iterator[Told]:
+        """Sets of nodes of the short model as they are in the long one. Raises NotAlike where layers have others."""
+        by_layer: dict[int, list[Told]] = {}
+        for told, members in sets:
+            inside = [self._short(self._layer(i)) for i in members if self.layers.start <= i < self.layers.stop]
+            if not inside:
+                yield told, members
+                continue
+            by_layer.setdefault(max(inside), []).append((told, members))
+        if len({self._relative(by_layer.get(layer, ()), layer) for layer in range(1, 2 * SIDE - 1)}) != 1:
+            raise NotAlike
+        gap = self.cut * self.layers.period
+        for layer, found in by_layer.items():
+            for told, members in found:
+                if layer >= SIDE:
+                    yield told, frozenset([i + gap if self._layer(i) < SIDE else i for i in members])
+                    continue
+                for by in range(self.cut + 1 if layer == SIDE - 1 else 1):
+                    yield told, frozenset([i + by * self.layers.period for i in members])
+
+    def _relative(self, sets: Iterable[Told], layer: int) -> frozenset[tuple[object, tuple[int, ...]]]:
+        """Sets of nodes by where these are in a layer. Raises NotAlike for nodes outside of all layers."""
+        found = set()
+        for told, members in sets:
+            if any(not self.layers.start <= i < self.layers.stop for i in members):
+                raise NotAlike
+            places = [i + (self._short(self._layer(i)) - self._layer(i) - layer) * self.layers.period for i in members]
+            found.add((told, tuple(sorted(places))))
+        return frozenset(found)
+
     def has_cut(self, names: Iterable[str]) -> bool:
         """Whether one of the values is made by a node that was cut out."""
         first, last = self.gap
@@ -140,15 +181,30 @@ class Stretch:
             yield self.scope.nodes[index]
 
 
-def shorten(model: Model, layers: Sequence[Layers]) -> list[Stretch]:
-    """Cuts the middle layers out of a model's main graph, in place; what was cut, nothing where it is not worth it.
+@dataclass(frozen=True)
+class Short:
+    """How a long model was made short: what was cut out of it, and the nodes that were `kept`, in order."""
+
+    stretches: tuple[Stretch, ...]
+    kept: tuple[int, ...]
+
+    def spread(self, sets: Iterable[Told]) -> list[Told]:
+        """Sets of nodes of the short model as they are in the long one. Raises NotAlike where layers have others."""
+        found = [(told, frozenset([self.kept[i] for i in members])) for told, members in sets]
+        for stretch in self.stretches:
+            found = list(stretch.spread(found))
+        return found
+
+
+def shorten(model: Model, layers: Sequence[Layers]) -> Short | None:
+    """Cuts the middle layers out of a model's main graph, in place; None, with nothing cut, where it is not worth it.
 
     Nothing but nodes goes: initializers and outputs of the layers that were cut out stay without a node.
     """
-    found = [Stretch(one) for one in layers if (one.count - 2 * SIDE) * one.period >= LEAST_NODES]
+    found = [stretch for one in layers if (stretch := Stretch(one)).cut * one.period >= LEAST_NODES]
     scope = model.main
     if not found or scope.order != list(range(len(scope.order))) or not found[0].is_clear():
-        return []
+        return None
     gaps = [stretch.gap for stretch in found]
     kept = [i for i in scope.order if not any(first <= i < last for first, last in gaps)]
     graph = model.proto.graph
@@ -156,7 +212,7 @@ def shorten(model: Model, layers: Sequence[Layers]) -> list[Stretch]:
     graph.node.extend([scope.nodes[i].proto for i in kept])
     for stretch in found:
         _join(stretch, {i: at for at, i in enumerate(kept)})
-    return found
+    return Short(tuple(found), tuple(kept))
 
 
 def _join(stretch: Stretch, at: dict[int, int]) -> None:

@@ -17,22 +17,25 @@ import onnx
 from atcfuse.graph.edit import INT64_PREFIX, Names, drop_initializers
 from atcfuse.graph.index import Model, Node
 from atcfuse.graph.layers import NotAlike
-from atcfuse.graph.reroll import SIDE, Stretch
+from atcfuse.graph.reroll import SIDE, Short, Stretch
 
 OWN = "atcfuse."
 """What keys of metadata begin with that a fused node has of its own."""
 NODE_LISTS = (f"{OWN}nodes",)
 """Those of them that list names of nodes, as JSON."""
-TEMPLATE = SIDE - 2
-"""The segment that is copied: that of the last layer before the cut. Segments are counted from the second layer on."""
+FIRST = 1
+"""The layer from which on layers of the short model are compared: the one before it has no neighbour in front."""
+COPIED = SIDE - 1
+"""The layer with which those start that are made again: there are neighbours on both sides that were compared."""
+STRIDES = (1, 2)
+"""So many layers may come out as one: the same for each, or in pairs."""
 
 
 class Unrolling:
     """The names that a short model's stretch has in the long model, those that were made anew included.
 
     `sequence` are the nodes of the optimized short model, `known` the names of the long model as it came. A segment is
-    as many of the nodes as a layer has, from a node of one layer up to the same one of the next. Raises NotAlike where
-    segments differ.
+    the nodes from one of a layer up to the same one `stride` layers behind. Raises NotAlike where segments differ.
     """
 
     def __init__(
@@ -44,29 +47,31 @@ class Unrolling:
         self._unique: dict[tuple[str, int], str] = {}
         self._parts: dict[str, tuple[str, str, str, str] | None] = {}
         self._like: dict[str, Node] = {}
-        self._starts = self._found_starts()
+        self.stride, self._starts = self._found_starts()
+        self._copied = (COPIED - FIRST) // self.stride
         for segment in range(len(self._starts) - 2):
             self._compare(segment)
 
-    def _found_starts(self) -> list[int]:
-        """Where the segments start in the sequence, and where the last one ends."""
-        stretch = self.stretch
-        for node in self._sequence:
-            pivot = next((o for o in node.output if self._is_known(o) and stretch.layer_of(o) == 1), None)
-            if pivot is None:
-                continue
+    def _found_starts(self) -> tuple[int, list[int]]:
+        """The stride, where the segments start in the sequence, and where the last one ends."""
+        pivots = (o for node in self._sequence for o in node.output if self._is_known(o))
+        for pivot in (o for o in pivots if self.stretch.layer_of(o) == FIRST):
             names = [pivot]
-            while len(names) < 2 * SIDE - 2:
-                names.append(stretch.next(names[-1]))
+            while len(names) < 2 * SIDE - FIRST:
+                names.append(self.stretch.next(names[-1]))
             starts = [self._places[name] for name in names if name in self._places]
-            widths = {after - before for before, after in pairwise(starts)}
-            if len(starts) == len(names) and len(widths) == 1 and min(widths) > 0:
-                return starts
+            if len(starts) < len(names):
+                continue
+            for stride in STRIDES:
+                every = starts[::stride]
+                widths = {after - before for before, after in pairwise(every)}
+                if len(widths) == 1 and min(widths) > 0:
+                    return stride, every
         raise NotAlike
 
     def _compare(self, segment: int) -> None:
         """Raises NotAlike unless the nodes of a segment and the next one differ in names alone."""
-        first, second, third = self._starts[segment : segment + 3]
+        first, second = self._starts[segment : segment + 2]
         pairs = [(self._sequence[at], self._sequence[at + second - first]) for at in range(first, second)]
         for node, after in pairs:
             if _apart_from_names(node) != _apart_from_names(after):
@@ -122,16 +127,16 @@ class Unrolling:
             return name
         if segment > len(self._starts) - 2:
             return self._anew(name, self.stretch.cut, copied=False)
-        return self._in_segment(name, segment, segment + by)
+        return self._in_segment(name, segment, segment + by // self.stride)
 
     def _in_segment(self, name: str, segment: int, wanted: int) -> str:
         """What a name that is made in a segment of the short model is in one of the long model."""
-        here = wanted if wanted <= TEMPLATE else max(TEMPLATE, wanted - self.stretch.cut)
+        here = wanted if wanted <= self._copied else max(self._copied, wanted - self.stretch.cut // self.stride)
         while segment < here:
             name, segment = self._next[name], segment + 1
         while segment > here:
             name, segment = self._before[name], segment - 1
-        return self._anew(name, wanted - here, copied=here == TEMPLATE and wanted > here)
+        return self._anew(name, (wanted - here) * self.stride, copied=here == self._copied < wanted)
 
     @cached_property
     def _before(self) -> dict[str, str]:
@@ -178,12 +183,15 @@ class Unrolling:
 
     def unrolled(self) -> list[onnx.NodeProto]:
         """The nodes of the long model in order. Raises NotAlike."""
-        template = range(self._starts[TEMPLATE], self._starts[TEMPLATE + 1])
-        cut, sequence = self.stretch.cut, self._sequence
+        (start, stop), cut, sequence = self._starts[:2], self.stretch.cut, self._sequence
         return [
-            *(self._moved(node, 0) for node in sequence[: template.stop]),
-            *(self._moved(sequence[at], by) for by in range(1, cut + 1) for at in template),
-            *(self._moved(node, cut) for node in sequence[template.stop :]),
+            *(self._moved(node, 0) for node in sequence[:stop]),
+            *(
+                self._moved(node, by)
+                for by in range(self.stride, cut + 1, self.stride)
+                for node in sequence[start:stop]
+            ),
+            *(self._moved(node, cut) for node in sequence[stop:]),
         ]
 
     def _moved(self, node: onnx.NodeProto, by: int) -> onnx.NodeProto:
@@ -274,38 +282,34 @@ def _spans(name: str) -> list[tuple[int, int]]:
     return sorted(((i, j) for i in starts for j in stops if i < j), key=lambda span: (span[0] - span[1], span[0]))
 
 
-def unroll(model: Model, stretches: Sequence[Stretch]) -> list[Unrolling] | None:
+def unroll(model: Model, short: Short) -> list[Unrolling]:
     """Makes a short model long again, in place; `model` is the long one as it came.
 
-    Gives the names that stretches have got, in the order in which to ask them; None, with nothing changed, where layers
-    came out unlike.
+    Gives the names that stretches have got, in the order in which to ask them. Raises NotAlike, with nothing changed,
+    where layers came out unlike.
     """
     graph, scope = model.proto.graph, model.main
-    names = Names(model)
+    names, sequence = Names(model), list(graph.node)
     known = names.taken
-    sequence = list(graph.node)
     if any(t.name not in scope.tensors and not t.name.startswith(INT64_PREFIX) for t in graph.initializer):
-        return None  # weights that were worked out anew are others in every layer
+        raise NotAlike  # weights that were worked out anew are others in every layer
     names.take(name for node in sequence for name in (node.name, *node.output))
     done: list[Unrolling] = []
-    try:
-        for stretch in reversed(stretches):
-            if stretch.has_cut(name for node in sequence for name in node.output):
-                return None
-            done.append(Unrolling(stretch, sequence, known, names))
-            sequence = done[-1].unrolled()
-    except NotAlike:
-        return None
+    for stretch in reversed(short.stretches):
+        if stretch.has_cut(name for node in sequence for name in node.output):
+            raise NotAlike  # what was made anew got a name that is in the long model
+        done.append(Unrolling(stretch, sequence, known, names))
+        sequence = done[-1].unrolled()
     del graph.node[:]
     graph.node.extend(sequence)
-    _tidy(model, stretches, done)
+    _tidy(model, short)
     return done
 
 
-def _tidy(model: Model, stretches: Sequence[Stretch], done: Sequence[Unrolling]) -> None:
+def _tidy(model: Model, short: Short) -> None:
     """Drops initializers and annotations that nodes which were cut out have left behind."""
     scope, graph = model.main, model.proto.graph
-    gone = [scope.nodes[i] for stretch in stretches for i in range(*stretch.gap)]
+    gone = [scope.nodes[i] for stretch in short.stretches for i in range(*stretch.gap)]
     drop_initializers(model, {name for node in gone for name in node.inputs if name in scope.tensors})
     made = {o for node in graph.node for o in node.output}
     lost = {o for node in gone for o in node.outputs} - made

@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 import pytest
+from atcfuse.match.copies import MARGIN, MODEL, Copies
 from onnx import numpy_helper
 
 from atcfuse.compiler import toolbox
@@ -19,7 +20,6 @@ from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.layers import NotAlike, alike_layers
 from atcfuse.graph.text import parse_graph
-from atcfuse.match.copies import MARGIN, MODEL, Copies
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.options import Options
 from atcfuse.rule.model import Rule
