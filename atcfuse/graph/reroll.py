@@ -88,25 +88,31 @@ class Stretch:
             return [node.name for node in there]
         return layers.values(name, there)
 
-    def next(self, name: str) -> str:
-        """What a name of the short model is in its next layer. Raises NotAlike."""
+    def ahead(self, name: str, by: int = 1) -> str:
+        """What a name of the short model is so many of its layers further on. Raises NotAlike."""
         position = self._position(name)
         if position is None:
             return name
-        layer = self._layer(position)
-        return self._moved(name, 1 + self.cut if layer == SIDE - 1 else 1)
+        step = self._step(self._layer(position), by)
+        if name in self._named:
+            return self.scope.nodes[self.layers.node(self._named[name], step)].name
+        return self.layers.value(name, step)
+
+    def nodes_ahead(self, indices: Iterable[int], by: int) -> list[int]:
+        """The nodes that are so many layers of the short model further on. Raises NotAlike."""
+        positions = self.scope.positions
+        return [self.layers.node(i, self._step(self._layer(positions[i]), by)) for i in indices]
+
+    def _step(self, layer: int, by: int) -> int:
+        """How many layers of the long model further on is what is so many of the short one further on."""
+        wanted = self._short(layer) + by
+        return wanted + (self.cut if wanted >= SIDE else 0) - layer
 
     def behind(self, indices: Iterable[int], by: int) -> list[int]:
         """The nodes that are so many layers behind some of the short model. Raises NotAlike."""
         positions = self.scope.positions
         layers = {i: self._layer(positions[i]) for i in indices}
         return [self.layers.node(i, self._short(layer) + by - layer) for i, layer in layers.items()]
-
-    def following(self, indices: Iterable[int]) -> list[int]:
-        """The nodes that are in the next layer of the short model. Raises NotAlike."""
-        positions = self.scope.positions
-        layers = {i: self._layer(positions[i]) for i in indices}
-        return [self.layers.node(i, 1 + self.cut if layer == SIDE - 1 else 1) for i, layer in layers.items()]
 
     def spread(self, sets: Iterable[Told]) -> Iterator[Told]:
         """Sets of nodes of the short model as they are in the long one. Raises NotAlike where layers have others."""
@@ -144,11 +150,6 @@ class Stretch:
         made = (self.scope.producers.get(name) for name in names)
         return any(node is not None and first <= node.index < last for node in made)
 
-    def _moved(self, name: str, by: int) -> str:
-        if name in self._named:
-            return self.scope.nodes[self.layers.node(self._named[name], by)].name
-        return self.layers.value(name, by)
-
     def _position(self, name: str) -> int | None:
         if name in self._named:
             return self.scope.positions[self._named[name]]
@@ -172,11 +173,11 @@ class Stretch:
         own = [node.proto.name for node in self.scope.nodes if node.proto.name not in ("", *node.outputs)]
         return len(set(own)) == len(own) and not any(self.scope.defines(name) for name in own)
 
-    def kept(self, *, last: bool = True) -> Iterator[Node]:
-        """The nodes of the layers that the short model keeps, those of the last layer as asked."""
+    def kept(self, but_last: int = 0) -> Iterator[Node]:
+        """The nodes of the layers that the short model keeps, without those of so many at the end."""
         before, behind = self.gap
         order, layers = self.scope.order, self.layers
-        stop = layers.stop if last else layers.start + (layers.count - 1) * layers.period
+        stop = layers.start + (layers.count - but_last) * layers.period if but_last else layers.stop
         for index in chain(order[layers.start : before], order[behind:stop]):
             yield self.scope.nodes[index]
 

@@ -43,6 +43,7 @@ class Unrolling:
     ) -> None:
         self.stretch, self._sequence, self._known, self._names = stretch, sequence, known, names
         self._places = {name: at for at, node in enumerate(sequence) for name in (node.name, *node.output) if name}
+        self._fixed: set[str] = set()
         self._next: dict[str, str] = {}
         self._unique: dict[tuple[str, int], str] = {}
         self._parts: dict[str, tuple[str, str, str, str] | None] = {}
@@ -51,6 +52,7 @@ class Unrolling:
         self._copied = (COPIED - FIRST) // self.stride
         for segment in range(len(self._starts) - 2):
             self._compare(segment)
+        names.take(name for name in self._places if not self._is_known(name) and self._stays(name))
 
     def _found_starts(self) -> tuple[int, list[int]]:
         """The stride, where the segments start in the sequence, and where the last one ends."""
@@ -58,7 +60,7 @@ class Unrolling:
         for pivot in (o for o in pivots if self.stretch.layer_of(o) == FIRST):
             names = [pivot]
             while len(names) < 2 * SIDE - FIRST:
-                names.append(self.stretch.next(names[-1]))
+                names.append(self.stretch.ahead(names[-1]))
             starts = [self._places[name] for name in names if name in self._places]
             if len(starts) < len(names):
                 continue
@@ -82,20 +84,23 @@ class Unrolling:
                 if _inherited(node) or _inherited(after):
                     self._like[node.output[0]] = self._model_of(node, after)
         for node, after in pairs:
-            if [self._following(name) for name in node.input] != list(after.input):
-                raise NotAlike
+            for name, behind in zip(node.input, after.input, strict=True):
+                if name == behind and self._segment(name) < 0:
+                    self._fixed.add(name)
+                elif self._following(name) != behind:
+                    raise NotAlike
 
     def _follow(self, names: Iterable[str], following: Iterable[str]) -> None:
         """Notes what new names are one segment further on; raises NotAlike where others are not what they were."""
         for name, after in zip(names, following, strict=True):
             if name and not self._is_known(name):
                 self._next[name] = after
-            elif self.stretch.next(name) != after:
+            elif self.stretch.ahead(name, self.stride) != after:
                 raise NotAlike
 
     def _following(self, name: str) -> str:
         if self._is_known(name):
-            return self.stretch.next(name)
+            return self.stretch.ahead(name, self.stride)
         return self._next.get(name, name)
 
     def _is_known(self, name: str) -> bool:
@@ -117,17 +122,27 @@ class Unrolling:
 
     def name(self, name: str, by: int) -> str:
         """What a name is so many layers behind, as `Stretch` counts them. Raises NotAlike."""
+        if name in self._fixed:
+            return name
         if self._is_known(name):
             return self.stretch.placed(name, by)
-        place = self._places.get(name)
-        if place is None:  # it was made and then taken up
+        if name not in self._places:  # it was made and then taken up
             return self._worded(name, by)
-        segment = (place - self._starts[0]) // (self._starts[1] - self._starts[0])
+        segment = self._segment(name)
         if segment < 0:
             return name
         if segment > len(self._starts) - 2:
             return self._anew(name, self.stretch.cut, copied=False)
         return self._in_segment(name, segment, segment + by // self.stride)
+
+    def _stays(self, name: str) -> bool:
+        """Whether a new name of the short model is one of the long model too."""
+        return self._worded(name, 0 if self._segment(name) <= self._copied else self.stretch.cut) == name
+
+    def _segment(self, name: str) -> int:
+        """The segment that makes a value or has a node; negative for one in front of them all."""
+        first, second = self._starts[:2]
+        return (self._places.get(name, -1) - first) // (second - first)
 
     def _in_segment(self, name: str, segment: int, wanted: int) -> str:
         """What a name that is made in a segment of the short model is in one of the long model."""
@@ -170,7 +185,10 @@ class Unrolling:
 
     @cached_property
     def _of_layers(self) -> dict[str, str]:
-        """Names of the layers, and name scopes that only names of one layer are in, each with such a name."""
+        """Names of the layers, and name scopes that only names of one layer or two are in, each with such a name.
+
+        A layer as it comes again may begin in the middle of a module.
+        """
         layers: dict[str, set[int | None]] = {}
         found: dict[str, str] = {}
         for node in self.stretch.kept():
@@ -179,7 +197,7 @@ class Unrolling:
                 for part in (name, *_scopes(name)):
                     layers.setdefault(part, set()).add(layer)
                     found.setdefault(part, name)
-        return {part: name for part, name in found.items() if len(layers[part]) == 1 and None not in layers[part]}
+        return {part: name for part, name in found.items() if len(layers[part]) < 3 and None not in layers[part]}
 
     def unrolled(self) -> list[onnx.NodeProto]:
         """The nodes of the long model in order. Raises NotAlike."""
@@ -227,7 +245,7 @@ class Unrolling:
     def _model_of(self, node: onnx.NodeProto, after: onnx.NodeProto) -> Node:
         """The node of the long model whose metadata a new one has taken over, as the one a segment further on has."""
         for other in self._with_metadata.get(_inherited(node), ()):
-            (index,) = self.stretch.following([other.index])
+            (index,) = self.stretch.nodes_ahead([other.index], self.stride)
             if _inherited(self.stretch.scope.nodes[index].proto) == _inherited(after):
                 return other
         raise NotAlike
@@ -236,7 +254,7 @@ class Unrolling:
     def _with_metadata(self) -> dict[tuple[tuple[str, str], ...], list[Node]]:
         """The nodes of layers that have one behind, by their metadata."""
         found: dict[tuple[tuple[str, str], ...], list[Node]] = {}
-        for node in self.stretch.kept(last=False):
+        for node in self.stretch.kept(but_last=self.stride):
             found.setdefault(_inherited(node.proto), []).append(node)
         return found
 
@@ -293,7 +311,6 @@ def unroll(model: Model, short: Short) -> list[Unrolling]:
     known = names.taken
     if any(t.name not in scope.tensors and not t.name.startswith(INT64_PREFIX) for t in graph.initializer):
         raise NotAlike  # weights that were worked out anew are others in every layer
-    names.take(name for node in sequence for name in (node.name, *node.output))
     done: list[Unrolling] = []
     for stretch in reversed(short.stretches):
         if stretch.has_cut(name for node in sequence for name in node.output):
