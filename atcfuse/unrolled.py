@@ -11,7 +11,7 @@ from atcfuse.graph.unroll import COPIED, Unrolling
 
 _T = TypeVar("_T")
 _Entry = dict[str, Any]
-_QUOTED = re.compile(r"'([^']+)'")
+_QUOTED = re.compile(r"""(['"])(.+?)\1""")
 
 
 def fusions(entries: Sequence[_Entry], stretches: Sequence[Unrolling]) -> list[_Entry]:
@@ -75,5 +75,5 @@ def _fusion(entry: _Entry, names: Unrolling, by: int) -> _Entry:
 
 def _kept(entry: _Entry, names: Unrolling, by: int) -> _Entry:
     told = {key: names.name(entry[key], by) for key in ("anchor", "value") if entry[key]}
-    reason = _QUOTED.sub(lambda found: f"'{names.name(found[1], by)}'", entry["reason"])
+    reason = _QUOTED.sub(lambda found: f"{found[1]}{names.name(found[2], by)}{found[1]}", entry["reason"])
     return {**entry, **told, "reason": reason}
