@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,11 +126,17 @@ def _rebuild(scope: Scope, replacements: Sequence[Replacement], names: Names) ->
     for replacement in replacements:
         _add_tensors(scope, replacement.tensors)
     read = {n for node in new_nodes for n in (*node.inputs, *node.outputs) if isinstance(n, str)}
-    kept_info = [v for v in graph.value_info if v.name not in gone and not (v.name in read and _is_wrong(scope, v))]
-    if len(kept_info) != len(graph.value_info):
-        del graph.value_info[:]
-        graph.value_info.extend(kept_info)
+    keep_annotations(scope, gone, read)
     return {name for i in removed | dead for name in _reads(scope, scope.nodes[i])}
+
+
+def keep_annotations(scope: Scope, gone: Set[str], read: Set[str]) -> None:
+    """Drops the annotations of values that are `gone`, and wrong ones of values that new nodes `read` or make."""
+    graph = scope.graph
+    kept = [v for v in graph.value_info if v.name not in gone and not (v.name in read and _is_wrong(scope, v))]
+    if len(kept) != len(graph.value_info):
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
 
 
 def _is_wrong(scope: Scope, info: onnx.ValueInfoProto) -> bool:

@@ -8,13 +8,14 @@ one, and where anything but names differs there is no unrolled model.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import onnx
 
-from atcfuse.graph.edit import INT64_PREFIX, Names, drop_initializers
+from atcfuse.graph.edit import INT64_PREFIX, Names, drop_initializers, keep_annotations
 from atcfuse.graph.index import Model, Node
 from atcfuse.graph.layers import NotAlike
 from atcfuse.graph.reroll import SIDE, Short, Stretch
@@ -31,11 +32,24 @@ STRIDES = (1, 2)
 """So many layers may come out as one: the same for each, or in pairs."""
 
 
+class _Part(NamedTuple):
+    """A node of the optimized short model. `is_own` where it is one of the long model's own but for what it reads,
+    `lists` are the names of nodes that metadata of a new one list.
+    """
+
+    node: onnx.NodeProto
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    is_own: bool
+    lists: Sequence[Sequence[str]]
+
+
 class Unrolling:
     """The names that a short model's stretch has in the long model, those that were made anew included.
 
     `sequence` are the nodes of the optimized short model, `known` the names of the long model as it came. A segment is
     the nodes from one of a layer up to the same one `stride` layers behind. Raises NotAlike where segments differ.
+    `renewed` are the values that nodes read or make which were made again.
     """
 
     def __init__(
@@ -43,6 +57,7 @@ class Unrolling:
     ) -> None:
         self.stretch, self._sequence, self._known, self._names = stretch, sequence, known, names
         self._places = {name: at for at, node in enumerate(sequence) for name in (node.name, *node.output) if name}
+        self.renewed: set[str] = set()
         self._fixed: set[str] = set()
         self._next: dict[str, str] = {}
         self._unique: dict[tuple[str, int], str] = {}
@@ -201,46 +216,52 @@ class Unrolling:
 
     def unrolled(self) -> list[onnx.NodeProto]:
         """The nodes of the long model in order. Raises NotAlike."""
-        (start, stop), cut, sequence = self._starts[:2], self.stretch.cut, self._sequence
+        start, stop = self._starts[self._copied : self._copied + 2]
+        cut, stride, parts = self.stretch.cut, self.stride, [self._part(node) for node in self._sequence]
+        copied = parts[start:stop]
         return [
-            *(self._moved(node, 0) for node in sequence[:stop]),
-            *(
-                self._moved(node, by)
-                for by in range(self.stride, cut + 1, self.stride)
-                for node in sequence[start:stop]
-            ),
-            *(self._moved(node, cut) for node in sequence[stop:]),
+            *[self._moved(part, 0) for part in parts[:stop]],
+            *[self._moved(part, by) for by in range(stride, cut + 1, stride) for part in copied],
+            *[self._moved(part, cut) for part in parts[stop:]],
         ]
 
-    def _moved(self, node: onnx.NodeProto, by: int) -> onnx.NodeProto:
-        """A node as it is so many layers behind: one of the long model's own where it is one of them."""
-        inputs, outputs = [self.name(i, by) for i in node.input], [self.name(o, by) for o in node.output]
-        own = self._original(node)
-        if own is not None:
-            found = self.stretch.scope.producers[outputs[0]].proto
-            if list(found.output) != outputs:
-                raise NotAlike
-            return found if list(found.input) == inputs else _with_names(found, inputs, outputs, found.name)
-        made = _with_names(node, inputs, outputs, self.name(node.name, by))
-        if made != node:
-            self._describe(made, node, by)
-        return made
+    def _part(self, node: onnx.NodeProto) -> _Part:
+        own = self._original(node) is not None
+        lists = () if own else [json.loads(p.value) for p in node.metadata_props if p.key in NODE_LISTS]
+        return _Part(node, list(node.input), list(node.output), own, lists)
 
-    def _describe(self, made: onnx.NodeProto, node: onnx.NodeProto, by: int) -> None:
-        """Gives a node the metadata that it has so many layers behind."""
+    def _moved(self, part: _Part, by: int) -> onnx.NodeProto:
+        """A node as it is so many layers behind: one of the long model's own where it is one of them."""
+        node, name = part.node, self.name
+        inputs, outputs = [name(i, by) for i in part.inputs], [name(o, by) for o in part.outputs]
+        if part.is_own:
+            found = self.stretch.scope.producers[outputs[0]]
+            if list(found.outputs) != outputs:
+                raise NotAlike
+            is_same = list(found.inputs) == inputs
+            return found.proto if is_same else _with_names(found.proto, inputs, outputs, found.proto.name)
+        made, lists = name(node.name, by), [[name(n, by) for n in names] for names in part.lists]
+        if (made, inputs, outputs, lists) == (node.name, part.inputs, part.outputs, part.lists):
+            return node
+        moved = _with_names(node, inputs, outputs, made)
+        self.renewed.update(inputs, outputs)
+        self._describe(moved, node, lists, by)
+        return moved
+
+    def _describe(self, made: onnx.NodeProto, node: onnx.NodeProto, lists: Sequence[Sequence[str]], by: int) -> None:
+        """Gives a node the metadata that it has so many layers behind; `lists` are those that list names."""
         del made.metadata_props[:]
         if _inherited(node):
-            like = self._like.get(node.output[0])
-            if like is None:
+            if node.output[0] not in self._like:
                 raise NotAlike
-            (index,) = self.stretch.behind([like.index], by)
+            (index,) = self.stretch.behind([self._like[node.output[0]].index], by)
             made.metadata_props.extend(self.stretch.scope.nodes[index].proto.metadata_props)
+        renamed = iter(lists)
         for prop in node.metadata_props:
-            if prop.key in NODE_LISTS:
-                names = [self.name(n, by) for n in json.loads(prop.value)]
-                made.metadata_props.add(key=prop.key, value=json.dumps(names, ensure_ascii=False))
-            elif prop.key.startswith(OWN):
-                made.metadata_props.add(key=prop.key, value=prop.value)
+            if prop.key.startswith(OWN):
+                is_list = prop.key in NODE_LISTS
+                value = json.dumps(next(renamed), ensure_ascii=False) if is_list else prop.value
+                made.metadata_props.add(key=prop.key, value=value)
 
     def _model_of(self, node: onnx.NodeProto, after: onnx.NodeProto) -> Node:
         """The node of the long model whose metadata a new one has taken over, as the one a segment further on has."""
@@ -319,18 +340,14 @@ def unroll(model: Model, short: Short) -> list[Unrolling]:
         sequence = done[-1].unrolled()
     del graph.node[:]
     graph.node.extend(sequence)
-    _tidy(model, short)
+    _tidy(model, short, {name for one in done for name in one.renewed})
     return done
 
 
-def _tidy(model: Model, short: Short) -> None:
+def _tidy(model: Model, short: Short, renewed: Set[str]) -> None:
     """Drops initializers and annotations that nodes which were cut out have left behind."""
     scope, graph = model.main, model.proto.graph
     gone = [scope.nodes[i] for stretch in short.stretches for i in range(*stretch.gap)]
     drop_initializers(model, {name for node in gone for name in node.inputs if name in scope.tensors})
     made = {o for node in graph.node for o in node.output}
-    lost = {o for node in gone for o in node.outputs} - made
-    kept = [info for info in graph.value_info if info.name not in lost]
-    if len(kept) != len(graph.value_info):
-        del graph.value_info[:]
-        graph.value_info.extend(kept)
+    keep_annotations(scope, {o for node in gone for o in node.outputs} - made, renewed)
