@@ -30,7 +30,7 @@ from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
-from atcfuse.reasons import of_operators, of_others, of_trials
+from atcfuse.reasons import in_trials, of_operators, of_others, of_trials, told_better
 from atcfuse.report.bounds import bounded
 from atcfuse.resources import data_folder
 from atcfuse.rounds import (
@@ -122,6 +122,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     to_dialect(proto, "portable")
     model = Model(proto, path)
     infer(model)
+    pins = model.pins
     sizes = Sizes(tools.options.assume)
     lookup, pricer = Lookup.of(tools.book.fusing), _pricer(tools, sizes)
     short = _shortened(model, tools, lookup, pricer)
@@ -135,7 +136,7 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     model, findings = found or _fused(model, finders, tools, lookup, sizes, pricer)
     reached("writing the report")
     dialect = to_dialect(proto, tools.options.dialect)
-    given = [*_unused_sizes(before.sizes, tools.options.assume), *_already_fused(before)]
+    given = [*_unused_sizes(before.sizes, tools.options.assume, pins), *_already_fused(before)]
     diagnostics = (*tools.switches.diagnostics, *unmatched, *given, *dialect)
     document, cut = bounded(account.document(before, model, tools, findings, diagnostics, name, sha256))
     if cut:
@@ -206,6 +207,7 @@ def _fused(
     """Fuses with operators moved to where kernels take them along; what none takes stays where it was."""
     kinds = [kind for kind in moves.KINDS if tools.is_made(kind.kernel)]
     begun, stuck, told = moves.find(model, tools.keep, (), kinds), frozenset[str](), dict[str, Refusal]()
+    trials: dict[tuple[str, str], Kept] = {}
     snapshot = Snapshot.of(model) if begun else None
     while begun:
         moved = moves.carry_out(model, begun)
@@ -215,12 +217,14 @@ def _fused(
         left = moves.stuck(model, moved)
         told |= of_trials(moved, left, findings.kept)
         if not left:
-            findings.kept = [*of_others(moved, findings.kept), *of_operators(model, tools, told)]
+            kept = told_better(of_others(moved, findings.kept), trials)
+            findings.kept = [*kept, *of_operators(model, tools, told)]
             model = _grouped(model, tools, lookup, findings)
             left = moves.stuck(model, moved, by_groups=True)
         if not left:
             return model, findings
         assert snapshot is not None  # there are moves
+        trials = in_trials(of_others(moved, findings.kept), trials)
         snapshot.restore(model.proto)
         model = Model(model.proto, model.path)
         infer(model)
@@ -229,7 +233,7 @@ def _fused(
         begun = moves.find(model, tools.keep, stuck, kinds)
     findings = Findings(pricer)
     model = _by_rules(model, finders, tools, lookup, findings)
-    findings.kept += of_operators(model, tools, told)
+    findings.kept = [*told_better(findings.kept, trials), *of_operators(model, tools, told)]
     return _grouped(model, tools, lookup, findings), findings
 
 
@@ -317,16 +321,25 @@ def _finders(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | None
     return finders
 
 
-def _unused_sizes(sizes: Sizes, assumed: Mapping[str, int]) -> list[Diagnostic]:
-    """A warning for every assumed size that is no dim of the model."""
-    known = sorted(sizes.used)
-    return [
+def _unused_sizes(sizes: Sizes, assumed: Mapping[str, int], pins: Mapping[str, int]) -> list[Diagnostic]:
+    """A warning for every assumed size that is no dim of the model, or not the one that the model runs with."""
+    known = sorted({*sizes.used, *pins})
+    unknown = [
         warning(
             "ATF145",
             f"--assume {name}={assumed[name]} names no dynamic dim of the model",
             hint=did_you_mean(name, known) or f"its dynamic dims are {', '.join(known) or 'none'}",
         )
         for name in sorted(set(assumed) - set(known))
+    ]
+    return unknown + [
+        warning(
+            "ATF145",
+            f"--assume {name}={assumed[name]}: the model runs with {name}={number} alone",
+            hint="a Reshape has that extent as a number; export the model so that it is computed",
+        )
+        for name, number in sorted(pins.items())
+        if assumed.get(name, number) != number
     ]
 
 

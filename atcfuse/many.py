@@ -127,7 +127,16 @@ def optimize_files(
     return ManyResults(tuple(results), written)
 
 
+def written_by_others(paths: Sequence[Path]) -> list[Path]:
+    """Those paths that another of the models is written to, as `models/*.onnx` gives them after an earlier run."""
+    outputs = {default_output(path).resolve(): path for path in paths}
+    return [path for path in paths if outputs.get(path.resolve(), path) != path]
+
+
 def _check_outputs(paths: Sequence[Path], each: Mapping[str, Any]) -> None:
+    for path in written_by_others(paths) if len(paths) > 1 else ():
+        hint = "give the models as they were exported"
+        raise UsageError(error("ATF179", f"{path.name} is what another of the models is written to", hint=hint))
     outputs = [default_output(path).resolve() for path in paths]
     if each.get("report") is not None:
         outputs += [(_own_reports(path, each["report"]) or path).resolve() for path in paths]

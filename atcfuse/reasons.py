@@ -14,8 +14,8 @@ from atcfuse.run import Kept, Toolbox
 LAST = "elementwise"
 """The level of rules that take what is left when nothing larger fuses."""
 
-DECISIONS = frozenset(f"ATF33{n}" for n in range(10))
-"""Refusals of a whole match by hardware and costs; see "Decisions" in docs/costs.md."""
+DECISIONS = frozenset({"ATF347", *(f"ATF33{n}" for n in range(10))})
+"""Refusals of a whole match by hardware and costs, see "Decisions" in docs/costs.md, and by what ATC reads."""
 
 
 def _weight(entry: Kept) -> tuple[bool, bool, int]:
@@ -72,6 +72,30 @@ def of_trials(moved: Sequence[Moved], stuck: Collection[str], kept: Sequence[Kep
         if name is not None and (name not in best or _weight(entry) > _weight(best[name])):
             best[name] = entry
     return {name: entry.refusal for name, entry in best.items()}
+
+
+def told_better(kept: Sequence[Kept], trials: Mapping[tuple[str, str], Kept]) -> list[Kept]:
+    """The entries, with what was told of their anchors while moves were tried, where that got deeper.
+
+    `trials` has it by path of the scope and anchor. A reason that names a value which only the move made is left out.
+    """
+    found = []
+    for entry in kept:
+        other = trials.get((entry.scope.path, entry.anchor))
+        if other is not None and _weight(other) > _weight(entry) and entry.scope.defines(other.refusal.where):
+            entry = replace(entry, rule=other.rule, refusal=other.refusal)
+        found.append(entry)
+    return found
+
+
+def in_trials(kept: Sequence[Kept], before: Mapping[tuple[str, str], Kept]) -> dict[tuple[str, str], Kept]:
+    """What was told of each anchor by name, here or in trials before, the deepest each."""
+    best = dict(before)
+    for entry in kept:
+        key = entry.scope.path, entry.anchor
+        if entry.anchor and (key not in best or _weight(entry) > _weight(best[key])):
+            best[key] = entry
+    return best
 
 
 def of_others(moved: Sequence[Moved], kept: Sequence[Kept]) -> list[Kept]:

@@ -350,12 +350,27 @@ def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refu
     if kept is not None:
         return kept
     if match.rule.draft:
-        reason = f"the pattern matches, but {match.rule.name} is a draft: {match.rule.draft}"
+        reason = f"the pattern matches, but {match.rule.name} is a draft; missing: {match.rule.draft}"
         return Refusal("ATF345", reason, match.anchor.name, len(match.members) + DEPTH)
     fusion = prepare(match, tools.kernels[match.rule.kernel])
-    if isinstance(fusion, Refusal) or pricer is None:
+    if isinstance(fusion, Refusal):
         return fusion
-    return pricer.refusal(fusion) or fusion
+    return _misread(fusion, tools) or (pricer.refusal(fusion) if pricer is not None else None) or fusion
+
+
+def _misread(fusion: Fusion, tools: Toolbox) -> Refusal | None:
+    """Why ATC would connect an absent operand: in a branch of an If it takes the empty name for a captured value.
+
+    The portable dialect is not for ATC. Of Loop and Scan ATC reads no bodies at all.
+    """
+    match = fusion.match
+    if tools.options.dialect == "portable" or None not in fusion.inputs or not match.scope.is_branch:
+        return None
+    operand = fusion.spec.inputs[fusion.inputs.index(None)].name
+    reason = (
+        f"{fusion.spec.op} would have no {operand} in front of other operands, which ATC misreads in a branch of an If"
+    )
+    return Refusal("ATF347", reason, match.anchor.name, len(match.members) + DEPTH)
 
 
 def _lost(loser: Fusion, winner: Fusion, pricer: Pricer | None) -> Kept:

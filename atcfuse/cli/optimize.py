@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from atcfuse.report.merged import Entry, Outcome
 
 
+_LEFT_SHOWN = 5
+
+
 class _Optimize(click.Command):
     """`--force` without a rule may stand right before a model: what ends as models do is no rule."""
 
@@ -106,6 +109,7 @@ def _many(models: tuple[Path, ...], given: dict[str, Any]) -> int:
     from atcfuse.report import to_json
 
     _check_many(models, given)
+    models = _without_outputs(models, given)
     reports: list[dict[str, Any]] = []
     entries: list[Entry] = []
 
@@ -143,6 +147,20 @@ def _many(models: tuple[Path, ...], given: dict[str, Any]) -> int:
     elif found.kernels is not None and not given["quiet"]:
         console.out(console.say("operator project of all models: {}", found.kernels))
     return 1 if found.failed else 0
+
+
+def _without_outputs(models: tuple[Path, ...], given: dict[str, Any]) -> tuple[Path, ...]:
+    """The models without those that an earlier run of others among them wrote: a pattern names these as well."""
+    from atcfuse.diagnostics import info
+    from atcfuse.many import written_by_others
+
+    left = written_by_others(models)
+    if left:
+        more = [f"and {len(left) - _LEFT_SHOWN} more"] if len(left) > _LEFT_SHOWN else []
+        notes = [*(str(path) for path in left[:_LEFT_SHOWN]), *more]
+        message = f"left out {len(left)} of {len(models)} models, which are what others of them are written to"
+        console.show([info("ATF184", message, notes=notes)], quiet=given["quiet"])
+    return tuple(path for path in models if path not in left)
 
 
 def _jobs(given: int | None) -> int:

@@ -107,6 +107,7 @@ def check_rules(rules: tuple[Path, ...]) -> int:
 def test_rules(names: tuple[str, ...], rules: tuple[Path, ...]) -> int:
     """Run the examples of the rules NAMES, of all where none is named. Exits with 1 where one fails."""
     from atcfuse.kernel import load_kernels
+    from atcfuse.report.figures import plural
     from atcfuse.resources import data_folder
     from atcfuse.rule_tests import run_examples
 
@@ -118,10 +119,11 @@ def test_rules(names: tuple[str, ...], rules: tuple[Path, ...]) -> int:
         if not result.ok:
             console.out(console.say("FAILED {}: {}\n  {}", result.rule, result.title, console.tell(result.message)))
     failed = sum(not result.ok for result in results)
+    ran = plural(len(results), "{} example", "{} examples")
     if failed:
-        console.out(console.say("{} examples, {} failed", len(results), failed))
+        console.out(console.say("{}, {} failed", ran, failed))
     else:
-        console.out(console.say("{} examples, all right", len(results)))
+        console.out(console.say("{}, all right", ran))
     return 1 if failed else 0
 
 

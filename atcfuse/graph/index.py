@@ -139,6 +139,12 @@ class Scope:
             found.setdefault(node.op, []).append(node)
         return found
 
+    @cached_property
+    def is_branch(self) -> bool:
+        """Whether this is the graph of a branch of an If."""
+        parent = self.parent
+        return parent is not None and any(node.op == "If" and body is self for node, body in parent.bodies)
+
     def _index(self, depth: int) -> None:
         producers, consumers, tensors = self.producers, self.consumers, self.tensors
         for node in self.nodes:
@@ -267,9 +273,13 @@ class Scope:
 
 
 class Model:
-    """A loaded model: the protobuf and the index of its main graph. External tensors stay on disk."""
+    """A loaded model: the protobuf and the index of its main graph. External tensors stay on disk.
+
+    `pins` are extents that inputs declare as open and that have one number all the same, which the evaluator finds.
+    """
 
     def __init__(self, proto: onnx.ModelProto, path: Path | None = None) -> None:
+        self.pins: Mapping[str, int] = {}
         self.proto = proto
         self.path = path
         self.opset = opset_of(proto.opset_import)

@@ -159,7 +159,10 @@ def _missing(path: Path) -> Diagnostic:
 
 def _models_in(folder: Path) -> str:
     names = _onnx_files(folder)
-    return f"give a file in it, such as {names[0]}" if names else "give the path of a model file"
+    if not names:
+        return "give the path of a model file"
+    # An optimized model is seldom meant; its name is that of the model with more behind it.
+    return f"give the files in it, such as {min(names, key=lambda name: (name.count('.'), name))}"
 
 
 def _onnx_files(folder: Path) -> list[str]:

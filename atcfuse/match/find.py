@@ -233,11 +233,15 @@ class Occurrences:
         self._parts: dict[str, set[int]] = {}
 
     def of(self, fragment: Fragment) -> Mapping[int, frozenset[int]]:
-        """Nodes on which a fragment is found, in node order, with all nodes of what is found there."""
+        """Nodes on which a fragment is found, in node order, with all nodes of what is found there.
+
+        A node that repeats what another makes, such as a Cast to the same type, has nothing of its own there.
+        """
         if fragment.name not in self._found:
             occurrences: dict[int, frozenset[int]] = {}
             for node in self._search.head_nodes(self._search.heads.fragment(fragment)):
-                results = self._search.results(fragment, node)
+                repeats = node.outputs[0] in self._search.scope.alias
+                results = () if repeats else self._search.results(fragment, node)
                 if results:
                     occurrences[node.index] = frozenset().union(*(r.members for r in results))
             self._found[fragment.name] = occurrences

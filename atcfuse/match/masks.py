@@ -117,11 +117,11 @@ def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) 
 
 def _fits(size: Dim, against: Dim) -> bool:
     """Whether broadcasting a mask dim against a score dim provably leaves the score dim."""
-    # Of min(size, c) and size neither is 1 alone: they broadcast where they are equal.
+    # Of min(size, c) and size neither is 1 alone: they broadcast where they are equal. So do the last of c and size.
     if size in (1, against) or cut_off(against, size) is not None:
         return True
     atom = as_symbol(size)
-    if atom is not None and atom.op == "min" and against in atom.args:
+    if atom is not None and atom.op in ("min", "last") and against in atom.args:
         return True
     whole = as_symbol(against)
     return bool(whole is not None and whole.op == "broadcast" and size in whole.args)

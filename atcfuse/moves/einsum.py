@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.rescale import leads_to_softmax
-from atcfuse.moves.respelling import Respelling
+from atcfuse.moves.respelling import Respelling, unsqueeze
 
 _PASSED = frozenset({"Cast", "Where", "Reshape", "Dropout", "Identity"})
 _NEAR = 4
@@ -25,13 +25,15 @@ class Product(Respelling):
     """An Einsum that is a batched product, with its operands in the order of a MatMul.
 
     `left`, `right` and `result` are the axes of the operands and of the MatMul's result in the order in which the
-    MatMul needs them and the Einsum gives them.
+    MatMul needs them and the Einsum gives them. The right operand serves `repeated` axes that the left alone has before
+    its last two (heads that share keys): there it gets axes of length 1.
     """
 
     operands: tuple[str, str]
     left: tuple[int, ...]
     right: tuple[int, ...]
     result: tuple[int, ...]
+    repeated: int
 
 
 def find(scope: Scope, node: Node) -> Product | None:
@@ -53,8 +55,11 @@ def find(scope: Scope, node: Node) -> Product | None:
         return None
     swapped = _of(scope, node, operands[::-1], result)
     found = _of(scope, node, operands, result)
-    if found is None or swapped is None:
+    if after[0] and after[1]:
         return None
+    if found is None or swapped is None:  # heads share keys, and one operand alone can be the left one
+        only = found or swapped
+        return only if only is not None and not after[only is not swapped] else None
     # The probabilities, or else the operand whose axis of its own comes first in the result, are on the left.
     return swapped if after[1] or (not after[0] and _moves(swapped.result) < _moves(found.result)) else found
 
@@ -68,6 +73,12 @@ def carry_out(move: Product, names: Names) -> tuple[tuple[str, ...], str, Replac
         if turned != value:
             made.append(_transpose(move, value, turned, order, names))
         inputs.append(turned)
+    if move.repeated:
+        axes = tuple(range(len(move.right) - 2, len(move.right) - 2 + move.repeated))
+        wide = names.fresh(f"{inputs[1]}/shared")
+        name = names.fresh(f"{node.name}/Unsqueeze")
+        made.append(unsqueeze(move.scope.model.opset, name, inputs[1], axes, wide, node.index))
+        inputs[1] = wide
     output = node.outputs[0]
     product = names.fresh(f"{output}/product") if _moves(move.result) else output
     made.append(NewNode("MatMul", node.proto.name, tuple(inputs), (product,), like=node.index))
@@ -116,11 +127,14 @@ def _of(scope: Scope, node: Node, operands: Sequence[tuple[str, str]], result: s
     shared = [c for c in a if c in b and c in result]
     summed = [c for c in a if c in b and c not in result]
     rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
-    if len(summed) != 1 or len(rows) != 1 or len(columns) != 1 or not shared:
+    if len(summed) != 1 or not rows or len(columns) != 1 or not shared:
         return None
     if sorted(result) != sorted((*shared, *rows, *columns)):
         return None
     shared.sort(key=result.index)
+    rows.sort(
+        key=(a if _comes_from_softmax(scope, left) else result).index
+    )  # scores and probabilities stay as they are
     given = [*shared, *rows, *columns]
     return Product(
         scope,
@@ -129,6 +143,7 @@ def _of(scope: Scope, node: Node, operands: Sequence[tuple[str, str]], result: s
         tuple(a.index(c) for c in (*shared, *rows, *summed)),
         tuple(b.index(c) for c in (*shared, *summed, *columns)),
         tuple(given.index(c) for c in result),
+        len(rows) - 1,
     )
 
 

@@ -9,10 +9,9 @@ from atcfuse.dims import product, proves_at_most
 from atcfuse.graph.constants import constant
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.schema import signature
 from atcfuse.match.bands import Known, Shape, Slopes, as_ramp, from_table
 from atcfuse.match.indexed import MAX_TABLE, Bands
-from atcfuse.moves.respelling import Respelling
+from atcfuse.moves.respelling import Respelling, unsqueeze
 
 _MOST_INDICES = 4
 
@@ -103,7 +102,4 @@ def view_of(move: Grid, value: str, result: str) -> NewNode:
     node, axes = move.node, move.added
     if not axes:
         return NewNode("Identity", node.proto.name, (value,), (result,), like=node.index)
-    known = signature("Unsqueeze", move.scope.model.opset)
-    if known is not None and "axes" in known.inputs:
-        return NewNode("Unsqueeze", node.proto.name, (value, axes), (result,), like=node.index)
-    return NewNode("Unsqueeze", node.proto.name, (value,), (result,), (("axes", axes),), like=node.index)
+    return unsqueeze(move.scope.model.opset, node.proto.name, value, axes, result, node.index)

@@ -9,6 +9,7 @@ import numpy as np
 
 from atcfuse.graph.edit import Names, NewNode
 from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.schema import signature
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,11 @@ class Steps:
         self.made[-1] = replace(self.made[-1], outputs=(output,))
         if output == self.node.outputs[0]:
             self.made[-1] = replace(self.made[-1], name=self.node.proto.name)
+
+
+def unsqueeze(opset: int, name: str, value: str, axes: tuple[int, ...], result: str, like: int) -> NewNode:
+    """An Unsqueeze as the opset has it: the axes are an attribute or an input."""
+    known = signature("Unsqueeze", opset)
+    if known is not None and "axes" in known.inputs:
+        return NewNode("Unsqueeze", name, (value, axes), (result,), like=like)
+    return NewNode("Unsqueeze", name, (value,), (result,), (("axes", axes),), like=like)

@@ -147,6 +147,10 @@ def _launches_saved(fusions: Iterable[Entry]) -> int:
     return sum(fusion["launches_saved"] or 0 for fusion in fusions)
 
 
+IDLE_NAMED = 8
+"""So many rules that found nothing are told by name; of more, how many they are."""
+
+
 def idle_rules(rules: Iterable[RuleGroup]) -> list[str]:
     """The rules that are on and found nothing in the model, by name."""
     return [rule.rule for rule in rules if not rule.groups and not rule.matched and rule.switch != "off"]

@@ -7,6 +7,7 @@ from atcfuse.report.atc_passes import atc_passes, saved_texts
 from atcfuse.report.document import Report
 from atcfuse.report.figures import count, count_change, exact_bytes
 from atcfuse.report.groups import (
+    IDLE_NAMED,
     Entry,
     FusionGroup,
     KeptGroup,
@@ -67,7 +68,10 @@ def _by_rule(report: Report) -> list[str]:
         rows.append([code(rule.rule), prose(say(rule.switch)), matched, count(rule.count), *saved])
     head = [say("rule"), say("switch"), say("matched"), say("fused"), *_saved_head(atc)]
     lines = table(head, rows, range(2, len(head))) if rows else []
-    return [*lines, *([""] if lines else []), say("Nothing for {}.", codes(idle))] if idle else lines
+    if not idle:
+        return lines
+    many = say("Nothing for {} other rules; `atcfuse rules list` shows all.", len(idle))
+    return [*lines, *([""] if lines else []), many if len(idle) > IDLE_NAMED else say("Nothing for {}.", codes(idle))]
 
 
 def _saved_head(atc: bool, each: bool = False) -> list[str]:

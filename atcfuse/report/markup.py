@@ -13,6 +13,7 @@ PROSE_LIMIT = 400
 _SPAN = re.compile(r"`([^`\s][^`]*)`")
 _IN_SPAN = re.compile(r"[^`|<>&\\]+")
 _PLAIN = re.compile(r"[\w.,;()'\"%+=?…×→µ–—-]+:?|/")
+_OPENING, _CLOSING = "\"'(", "\"'),.;:"
 _CHINESE = re.compile("([\u2018-\u201d\u3001-\u3015\u4e00-\u9fff\uff01-\uff5e]+)")
 """Characters and punctuation of Chinese text, none of which is markup."""
 
@@ -57,7 +58,12 @@ def _parts(word: str) -> str:
 
 
 def _word(word: str) -> str:
-    return word if _PLAIN.fullmatch(word) and not _MARKUP.search(word) else code(word)
+    """A plain word as it is; of any other the core as code, the quotes and commas around it outside."""
+    if _PLAIN.fullmatch(word) and not _MARKUP.search(word):
+        return word
+    core = word.lstrip(_OPENING).rstrip(_CLOSING)
+    before, _, after = word.partition(core) if core else (word, "", "")
+    return f"{before}{code(core) if core else ''}{after}"
 
 
 def codes(texts: Iterable[str]) -> str:

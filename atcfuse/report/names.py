@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from atcfuse.diagnostics import printable as printable
+from atcfuse.lang import say
 from atcfuse.lang.width import breakable, char_width, display_width
 
 UNNAMED = "(unnamed)"
 _TEXT_LIMIT = 600
 """Longest text that is laid out; a longer one loses its middle first, so that a 10 kB name fills no screens."""
+
+_AND_MORE = 40
+"""Columns that are left for what `listed_names` says of the rest."""
 
 
 def shorten(text: str, limit: int) -> str:
@@ -50,6 +55,15 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
         line += shorten(part, room) if empty else f"{space}{part}"
         empty = False
     return [*lines, line.rstrip()]
+
+
+def listed_names(items: Sequence[str]) -> str:
+    """Items separated by commas, as many as a text that is laid out holds, and how many more there are."""
+    room = _TEXT_LIMIT - _AND_MORE
+    ends = accumulate(display_width(item) + 2 for item in items)
+    shown = max(sum(end <= room for end in ends), 1)
+    text, more = ", ".join(items[:shown]), len(items) - shown
+    return say("{} and {} more", text, f"{more:,}") if more > 0 else text
 
 
 def span_of(names: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ from atcfuse.report.figures import (
     plural,
 )
 from atcfuse.report.groups import (
+    IDLE_NAMED,
     Entry,
     FusionGroup,
     RuleGroup,
@@ -32,7 +33,7 @@ from atcfuse.report.groups import (
     traffic,
 )
 from atcfuse.report.layout import Page
-from atcfuse.report.names import UNNAMED, pairs, shorten, span_text
+from atcfuse.report.names import UNNAMED, listed_names, pairs, shorten, span_text
 
 _PLACES_SHOWN = 3
 _OP_COLUMNS = 28
@@ -97,7 +98,9 @@ def _fusions(page: Page, report: Report) -> None:
         matched = [plural(rule.matched, "{} match", "{} matches")] if rule.matched else []
         page.detail(say("{}: {}", rule.rule, listed([*matched, why])), depth=1)
     idle = idle_rules(rules)
-    if idle:
+    if len(idle) > IDLE_NAMED:
+        page.detail(say("nothing for {} other rules; `atcfuse rules list` shows all", len(idle)), depth=1)
+    elif idle:
         page.detail(say("nothing for {}", ", ".join(idle)), depth=1)
 
 
@@ -119,7 +122,7 @@ def _rule(page: Page, rule: RuleGroup) -> None:
         for remark in first.get("remarks") or ():
             page.detail(say("remark: {}", tell(remark)), depth=3)
         if group.settings:
-            page.detail(", ".join(group.settings), depth=3)
+            page.detail(listed_names(group.settings), depth=3)
 
 
 def group_title(group: FusionGroup) -> str:
@@ -157,7 +160,7 @@ def _atc(page: Page, report: Report) -> None:
     for one in passes.off:
         page.bullet(say("{}: {}", one["name"], tell(one["why"])))
     if passes.idle:
-        page.detail(say("nothing for {}", ", ".join(passes.idle)), depth=1)
+        page.detail(say("nothing for {}", listed_names(passes.idle)), depth=1)
     page.detail(tell(passes.basis), depth=1)
 
 
@@ -189,7 +192,7 @@ def _assumptions(page: Page, report: Report) -> None:
     if not dims:
         return
     page.section(say("Assumed dims"))
-    page.bullet(", ".join(pairs(dims)))
+    page.bullet(listed_names(pairs(dims)))
     page.detail(say("figures hold for these; set them with --assume"), depth=1)
 
 

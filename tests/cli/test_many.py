@@ -8,6 +8,9 @@ import shutil
 import pytest
 from cli_support import SAMPLES, files
 
+from atcfuse.diagnostics import UsageError
+from atcfuse.many import optimize_files
+
 BERT, NANO = SAMPLES / "bert_ts17_fp32_dynamic.onnx", SAMPLES / "nanogpt_ts16_fp32_dynamic.onnx"
 FORCE = ("--min-saving", "0")
 
@@ -123,6 +126,27 @@ def test_a_model_given_twice_is_refused(atcfuse, two):
     outcome = atcfuse("optimize", two[0], two[0])
     assert outcome.code == 2
     assert "ATF179" in outcome.err
+
+
+def test_outputs_of_an_earlier_run_are_no_models_of_the_next(atcfuse, tmp_path, two):
+    assert atcfuse("optimize", *two, "-q", "--no-kernels", "--resume").code == 0
+    written = files(tmp_path)
+    every = sorted(tmp_path.glob("*.onnx"))
+    assert len(every) == 4
+    outcome = atcfuse("optimize", *every, "--no-kernels", "--resume", "--merged-report", tmp_path / "all.json")
+    assert outcome.code == 0
+    assert "ATF184: left out 2 of 4 models" in outcome.err
+    assert {n: d for n, d in files(tmp_path).items() if not n.startswith("all.")} == written
+    merged = json.loads((tmp_path / "all.json").read_text())
+    assert [entry["name"] for entry in merged["models"]] == sorted(path.name for path in two)
+    one = two[0].with_name(two[0].name.replace(".onnx", ".fused.onnx"))
+    assert atcfuse("optimize", one, "-q", "--no-kernels").code == 0, "alone it is a model like any other"
+
+
+def test_the_library_refuses_a_model_that_another_is_written_to(two):
+    with pytest.raises(UsageError) as raised:
+        optimize_files([two[0], two[0].with_name(two[0].name.replace(".onnx", ".fused.onnx"))])
+    assert raised.value.diagnostics[0].code == "ATF179"
 
 
 def test_a_cache_changes_nothing_but_time(atcfuse, tmp_path):

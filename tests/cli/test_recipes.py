@@ -33,7 +33,10 @@ def job(tmp_path: Path) -> Path:
     tools = tmp_path / "tools"
     tools.mkdir()
     command = f'#!/bin/sh\nexec "{sys.executable}" -c "from atcfuse.cli import main; main()" "$@"\n'
-    for name, text in (("atcfuse", command), ("atc", '#!/bin/sh\necho "$@" > atc.log\n: > model.om\n')):
+    for name, text in (
+        ("atcfuse", command),
+        ("atc", '#!/bin/sh\necho "$ASCEND_CUSTOM_OPP_PATH $@" > atc.log\n: > model.om\n'),
+    ):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     first = block("sh", "cp model.fused.report.json")
@@ -98,15 +101,32 @@ def test_the_hook_refuses_what_atc_would(job: Path) -> None:
 
 
 def test_make_chains_atcfuse_and_atc(job: Path) -> None:
-    (job / "Makefile").write_text(block("make", "model.om:").replace("bash model.fused", "test -f model.fused"))
+    (job / "Makefile").write_text(
+        block("make", "model.om:").replace("bash model.fused", "bash make_package.sh model.fused")
+    )
+    (job / "make_package.sh").write_text(PACKAGE)
     (job / "model.fused.onnx").unlink()
     done = run(job, "make model.om")
     assert done.returncode == 0, done.stderr
     words = (job / "atc.log").read_text()
+    assert words.split()[0] == f"{job}/opp/vendors/v", "ATC was not told where the operators are"
     assert "--model=model.fused.onnx" in words
     assert "--soc_version=Ascend910B1" in words
     assert json.loads((job / "sw.json").read_text())["Switch"]
 
+
+PACKAGE = """set -e
+test -f "$1"
+mkdir -p "$(dirname "$1")/build_out"
+cat > "$(dirname "$1")/build_out/custom_opp_linux.run" <<'RUN'
+#!/bin/sh
+folder=${2#--install-path=}/vendors/v
+mkdir -p "$folder/bin"
+echo "export ASCEND_CUSTOM_OPP_PATH=$folder" > "$folder/bin/set_env.bash"
+RUN
+chmod +x "$(dirname "$1")/build_out/custom_opp_linux.run"
+"""
+"""In place of build.sh: a package that installs as those of the toolkit do."""
 
 ELSEWHERE = ("python3 -m venv", ".venv/bin/", "cp sample_models/", "echo ", "atcfuse optimize sample_models/")
 """Lines that other tests run: set-up by .ci/run, the main job by test_docs, the gate below."""

@@ -22,7 +22,7 @@ def test_a_draft_passes_check_and_test(atcfuse, draft):
     checked = atcfuse("rules", "check", "--rules", draft)
     assert checked.code == 0
     assert "ATF223" in checked.err
-    assert atcfuse("rules", "test", "my_gelu", "--rules", draft).out == "1 examples, all right\n"
+    assert atcfuse("rules", "test", "my_gelu", "--rules", draft).out == "1 example, all right\n"
     assert any("(draft)" in line for line in atcfuse("rules", "list", "--rules", draft).out.splitlines())
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from building import Builder
+from onnx import parser
 from running import reasons, session, tools
 
 from atcfuse.compiler import Result, optimize_proto
@@ -18,7 +19,7 @@ from atcfuse.expr import parse
 from atcfuse.graph.text import parse_graph
 from atcfuse.hints import hint_for
 from atcfuse.kernel import Requirement
-from atcfuse.options import Options
+from atcfuse.options import Dialect, Options
 from atcfuse.rule.model import RuleBook
 from atcfuse.switches import read_switches
 
@@ -71,6 +72,30 @@ def test_a_rule_that_is_switched_off(tmp_path: Path) -> None:
     switches = read_switches(file, {r.switch: r.switch_kind for r in tools().book.rules})
     result = optimize_proto(parse_graph(ATTENTION, 17), replace(tools(), switches=switches))
     assert [code for code, _ in _kept(result)] == ["ATF321"]
+
+
+MERGED = """<ir_version: 8, opset_import: ["" : 17]>
+g (bool c, float[2,3,8] x, float[2,3,8] r, float[8,8] w) => (float[2,3,8] y) {
+  y = If (c) <
+    then_branch = yes () => (float[2,3,8] t) { m = MatMul(x, w) t = Add(m, r) },
+    else_branch = no () => (float[2,3,8] e) { e = Neg(x) }
+  >
+}"""
+
+
+@pytest.mark.parametrize(("dialect", "codes"), [("portable", []), ("atc", ["ATF347"]), ("atc-flat", ["ATF347"])])
+def test_no_operand_is_absent_in_front_of_others_in_a_branch_that_atc_reads(dialect: Dialect, codes: list[str]) -> None:
+    model = parser.parse_model(MERGED)
+    made = optimize_proto(deepcopy(model), replace(tools(), options=Options(dialect=dialect, kernels=False)))
+    assert [code for code, _ in _kept(made)] == codes
+    branch = next(a.g for a in made.model.graph.node[0].attribute if a.name == "then_branch")
+    assert [n.op_type for n in branch.node] == (["MatMul", "Add"] if codes else ["FusedLinear"])
+    # The same in the main graph: there an absent operand is one to ATC too.
+    flat = parse_graph(
+        "(float[2,3,8] x, float[2,3,8] r, float[8,8] w) => (float[2,3,8] y) { m = MatMul(x, w) y = Add(m, r) }", 17
+    )
+    made = optimize_proto(flat, replace(tools(), options=Options(dialect=dialect, kernels=False)))
+    assert [n.op_type for n in made.model.graph.node] == ["FusedLinear"]
 
 
 def test_a_rule_that_the_environment_disables() -> None:

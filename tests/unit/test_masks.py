@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atcfuse.dims import Dim, minimum
+from atcfuse.dims import Dim, last, minimum
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.text import parse_graph
@@ -137,3 +137,13 @@ def test_a_broadcast_mask_is_read_before_it_is_broadcast(steps: str, root: str) 
     infer(model)
     scope = next(iter(model.scopes()))
     assert functions_for(scope)["aligned"](Value("b"), Value("b")).value == root
+
+
+def test_the_last_of_a_table_and_as_many_scores_broadcast_only_where_they_are_equal() -> None:
+    scope = scope_with("[B,1,S,L]")
+    batch, _, queries, keys = scope.fact("s").shape or ()
+    layouts = Layouts({}, batch, HEADS, queries, keys)
+    item = Aligned("m", (batch, HEADS, queries, keys), (1, HEADS, last(11, queries), last(11, keys)))
+    assert combined(scope, [item], "Add", layouts, item.shape, False) == Value("m")
+    other = Aligned("m", item.shape, (1, HEADS, last(11, batch), keys))
+    assert isinstance(combined(scope, [other], "Add", layouts, item.shape, False), Refusal)

@@ -23,6 +23,8 @@ ATTENTION = {
     "the keys on the left": ("bkhd, bqhd -> bhqk", "bhqk, bkhe -> bqhe"),
     "the values on the left": ("bhqd,bhdk->bhqk", "bhke,bhqk->bhqe"),
     "heads in the batch": ("bqd,bkd->bqk", "bqk,bke->bqe"),
+    "heads share keys": ("bhqd,bkd->bhqk", "bhqk,bke->bhqe"),
+    "heads share keys, which are on the left": ("bkd,bqhd->bhqk", "bke,bhqk->bqhe"),
 }
 STAYS = {
     "no softmax near": 'y = Einsum<equation = "bhqd,bhkd->bhqk">(q, k)',

@@ -86,3 +86,14 @@ def test_a_factor_that_no_attention_takes_up_goes_back() -> None:
     result = atcfuse.optimize(deepcopy(proto), dialect="portable", kernels=False)
     assert "FusedAttention" not in [f["op"] for f in result.report["fusions"]]
     assert [n.op_type for n in result.model.graph.node][:1] == ["MatMul"]
+
+
+def test_why_attention_stays_is_told_as_it_was_with_the_factor_moved() -> None:
+    """Without the move the sum before the factor would be the reason; with it, it is what else reads the probabilities."""
+    text = (
+        "<float c = {0.3}> { a = MatMul(q, k) b = MatMul(v, k) s = Add(a, b) z = Mul(c, s) p = Softmax<axis = -1>(z) "
+    )
+    proto = parsed(text + "o = MatMul(p, v) w = MatMul(p, q) y = Add(o, w) }")
+    result = atcfuse.optimize(proto, dialect="portable", min_saving_us=0.0)
+    told = {k["value"]: k["code"] for k in result.report["kept"] if k["rule"] == "attention"}
+    assert told == {"p": "ATF301"}

@@ -198,3 +198,14 @@ def test_what_the_user_says_counts(how: str) -> None:
     assert result.report["fusions"] == []
     kept = [(k["anchor"], k["code"]) for k in result.report["kept"]]
     assert (name, {"switch": "ATF321", "keep": "ATF325"}[how]) in kept
+
+
+def test_what_is_told_of_a_norm_before_a_no_op_is_told_of_the_norm() -> None:
+    text = """(float[2,S,8] x, float[8] g) => (float[2,8,S] y) {
+      n = LayerNormalization(x, g)
+      same = Cast<to=1>(n)
+      y = Transpose<perm=[0,2,1]>(same)
+    }"""
+    model, result = result_of(text)
+    told = {k["anchor"]: k["code"] for k in result.report["kept"]}
+    assert told == {model.graph.node[0].name: "ATF318"}

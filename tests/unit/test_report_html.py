@@ -122,6 +122,19 @@ def test_layers_fold_whatever_stands_before_the_first() -> None:
     assert left == ["Gather ×3", "Add", "MatMul ×2", "Softmax"]
 
 
+def test_launches_that_were_taken_away_are_no_kernels_and_lose_nothing_that_was_left() -> None:
+    document = deep(2)
+    first, second = document["fusions"][:2]
+    gone = [{**first, "op": "Identity", "rule": "no_op_cast", "name": f"cast_{i}"} for i in range(2)]
+    document["fusions"] = [{**f, "left_before": {"Add": 1}} for f in (first, gone[0], second, gone[1])]
+    page = to_html({**document, "left_last": {"Softmax": 1}})
+    assert re.search(r"Fused kernels <small>2</small>", page)
+    assert re.findall(r'class="left"><span>(.*?)</span>', page) == ["Add", "Add ×2", "Add, Softmax"]
+    assert re.findall(r'class="op">(.*?)</span>', page) == [first["op"], second["op"]]
+    assert "taken away: 2" in page
+    assert all(f"<td>cast_{i}</td>" in page for i in range(2))
+
+
 def test_layers_with_something_else_between_them_do_not_fold() -> None:
     document = deep(3)
     for fusion, left in zip(document["fusions"], ({}, {}, {"Add": 1}, {}, {"Mul": 1}, {}), strict=True):

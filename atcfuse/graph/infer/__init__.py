@@ -18,8 +18,15 @@ def infer(model: Model, known: Mapping[str, Mapping[str, Fact]] | None = None) -
     same `dim_param` agree. An extent of which nothing is known is a symbol of its own, at least 0, named after the
     value and axis; so is each unknown element of a small integer tensor, which may be negative. Where a tensor is empty
     its other extents may differ from what is said: a computed 0 in a Reshape target copies. `known` gives, by scope
-    path, facts proved before about values whose operator the evaluator does not know.
+    path, facts proved before about values whose operator the evaluator does not know, and about inputs whose extents
+    are pinned (see `pinned`).
     """
     from atcfuse.graph.infer.engine import Evaluator
+    from atcfuse.graph.infer.pinned import pinned
 
-    Evaluator(model, known).run(model.main)
+    evaluator = Evaluator(model, known)
+    evaluator.run(model.main)
+    while known is None and (found := pinned(model.main, evaluator.parameters)):
+        evaluator = evaluator.again({**evaluator.pins, **found})
+        evaluator.run(model.main)
+    model.pins = evaluator.pins

@@ -27,6 +27,7 @@ from atcfuse.graph.infer import (
 )
 from atcfuse.graph.infer.aliases import ALIASES, BY_SURROUNDINGS
 from atcfuse.graph.infer.call import Call, MalformedNodeError, value_symbol
+from atcfuse.graph.infer.pinned import Pins, of_inputs, with_pins
 
 NAMED_VALUES = 16
 """Integer tensors of at most this many unknown elements get a symbol for each."""
@@ -72,9 +73,15 @@ class Evaluator:
     the names of extents that graph inputs declare.
     """
 
-    def __init__(self, model: Model, known: Mapping[str, Mapping[str, Fact]] | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        known: Mapping[str, Mapping[str, Fact]] | None = None,
+        pins: Pins | None = None,
+    ) -> None:
         self.model = model
         self.known = known or {}
+        self.pins = _pinned_before(model.main, self.known) if pins is None else pins
         own = (_operator(f.domain, f.name) for f in model.proto.functions)
         self.local = {name for name in own if fused.operator_of(name) is None}
         self.taken: set[str] = set()
@@ -82,6 +89,13 @@ class Evaluator:
         self.hints: dict[int, dict[str, ValueInfoProto]] = {}
         self._facts: dict[object, Fact] = {}
         self._results: dict[object, _Result] = {}
+
+    def again(self, pins: Pins) -> Evaluator:
+        """An evaluator for the same model, of which nothing but the numbers of these extents is known."""
+        for scope in self.model.scopes():
+            for told in (scope.facts, scope.alias, scope.extents):
+                told.clear()
+        return Evaluator(self.model, self.known, pins)
 
     def run(self, scope: Scope, given: Sequence[Fact] | None = None) -> None:
         """Evaluates one scope; `given` are the facts of a body's inputs, None for the main graph's declared ones."""
@@ -191,14 +205,14 @@ class Evaluator:
             if info.name in facts:
                 continue
             if given is None:
-                self.parameters.update(_parameters(info.type))
+                self.parameters.update(name for name in _parameters(info.type) if name not in self.pins)
                 fact = declared(info.type, info.name, self._input_dim, named)
             else:
                 fact = given[position] if position < len(given) else Fact(info.type.tensor_type.elem_type)
             facts[info.name] = fact if fact.dtype not in _COUNTING else _values(fact, info.name, named)
 
     def _input_dim(self, text: str) -> Dim | None:
-        return None if ANONYMOUS.fullmatch(text) else parse_dim_param(text)
+        return None if ANONYMOUS.fullmatch(text) else with_pins(parse_dim_param(text), self.pins)
 
     def _hinted(self, call: Call, name: str) -> Fact:
         scope = call.scope
@@ -215,7 +229,7 @@ class Evaluator:
     def _known_dim(self, text: str) -> Dim | None:
         if ANONYMOUS.fullmatch(text):
             return None
-        dim = parse_dim_param(text)
+        dim = with_pins(parse_dim_param(text), self.pins)
         return dim if all(s.name in self.parameters for s in symbols(dim)) else None
 
 
@@ -241,6 +255,15 @@ def _declared_dim(dim: TensorShapeProto.Dimension, parse: Callable[[str], Dim | 
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
     return parse(dim.dim_param) if dim.dim_param else None
+
+
+def _pinned_before(main: Scope, known: Mapping[str, Mapping[str, Fact]]) -> Pins:
+    """The extents that were found to have one number while the model had the nodes that tell."""
+    facts = known.get(main.path)
+    if facts is None:
+        return {}
+    texts = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in main.graph.input}
+    return of_inputs(facts, texts)
 
 
 def _parameters(kind: TypeProto) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ from atcfuse.report.names import UNNAMED, pairs, printable, shorten, span_of
 NODES_SHOWN = 40
 PLACES_SHOWN = 12
 NAME = 96
+_NOTHING = "Identity"
+"""What stands for a launch that was taken away."""
 _LANES = ("load", "cube", "vector", "store", "wait")
 _PLANNED = frozenset({"L1", "UB"})
 """The memories that kernels fill up to the occupancy of the run only."""
@@ -35,7 +38,8 @@ _PLANNED = frozenset({"L1", "UB"})
 def strip_items(report: Report) -> list[dict[str, Any]]:
     """The strip from top to bottom: layers that repeat, kernels alone, and between them what was left, by operator."""
     found: list[dict[str, Any]] = []
-    for block in strip(report["fusions"]):
+    fusions, last = _in_place(report)
+    for block in strip(fusions):
         if block.times == 1:
             for fusion in block.fusions:
                 found += left_items(fusion.get("left_before") or {})
@@ -43,7 +47,24 @@ def strip_items(report: Report) -> list[dict[str, Any]]:
             continue
         found += left_items(block.fusions[0].get("left_before") or {})
         found.append(_layer(block, report))
-    return found + left_items(report.get("left_last") or {})
+    return found + left_items(last)
+
+
+def taken_away(report: Report) -> list[Entry]:
+    """The fusions of which nothing is left in the model: launches that did nothing."""
+    return [fusion for fusion in report["fusions"] if fusion["op"] == _NOTHING]
+
+
+def _in_place(report: Report) -> tuple[list[Entry], Mapping[str, int]]:
+    """The other fusions, with all launches that were left before each, and what was left behind the last."""
+    found: list[Entry] = []
+    waiting: Counter[str] = Counter()
+    for fusion in report["fusions"]:
+        left = waiting + Counter(fusion.get("left_before") or {})
+        waiting = left if fusion["op"] == _NOTHING else Counter()
+        if fusion["op"] != _NOTHING:
+            found.append({**fusion, "left_before": dict(left)})
+    return found, waiting + Counter(report.get("left_last") or {})
 
 
 def left_items(left: Mapping[str, int]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from atcfuse.report.groups import (
     rule_groups,
 )
 from atcfuse.report.html.bars import bars, size
-from atcfuse.report.html.kernels import NAME, PLACES_SHOWN, strip_items
+from atcfuse.report.html.kernels import NAME, PLACES_SHOWN, strip_items, taken_away
 from atcfuse.report.html.pages import page_of_code, pieces, rule_pages
 from atcfuse.report.names import UNNAMED, pairs, printable, shorten
 from atcfuse.templates import environment
@@ -59,6 +59,7 @@ def _page(report: Report) -> dict[str, Any]:
     rules, pages = rule_groups(report), rule_pages(report)
     idle = idle_rules(rules)
     kept = kept_groups(report["kept"])
+    taken = taken_away(report)
     return {
         "title": shorten(report["model"]["name"] or UNNAMED, NAME),
         "headline": printable(headline(report)),
@@ -71,7 +72,8 @@ def _page(report: Report) -> dict[str, Any]:
         "atc": _atc(report),
         **_table(report),
         "strip": strip_items(report),
-        "fusion_count": len(report["fusions"]),
+        "fusion_count": len(report["fusions"]) - len(taken),
+        "taken": [[printable(f["rule"]), shorten(f["name"] or UNNAMED, NAME)] for f in taken],
         "left": [[count(entry["count"]), printable(entry["op"])] for entry in report.get("left") or ()],
         "rules": [_rule(rule) for rule in rules if rule.rule not in idle],
         "rule_pages": pages,
