@@ -1,4 +1,4 @@
-"""Layers that are alike get copies of what was found in one of them: the same as if each had been searched."""
+"""Layers that are alike: which are proved to be, and that a model fused by way of a few of them is as one fused whole."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ from types import ModuleType
 import numpy as np
 import onnx
 import pytest
-from atcfuse.match.copies import MARGIN, MODEL, Copies
 from onnx import numpy_helper
 
-from atcfuse.compiler import toolbox
+from atcfuse import compiler
+from atcfuse.compiler import optimize_proto, toolbox
+from atcfuse.graph import reroll
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.layers import NotAlike, alike_layers
 from atcfuse.graph.text import parse_graph
+from atcfuse.graph.unroll import unroll
+from atcfuse.match import alike
+from atcfuse.match.alike import layers_for_rules
 from atcfuse.match.find import Lookup, RuleFinder
-from atcfuse.options import Options
-from atcfuse.rule.model import Rule
+from atcfuse.options import EVERY_RULE, Options
+from atcfuse.report.document import to_json
+from atcfuse.run import Toolbox
 
-BOOK = toolbox(Options()).book
+TOOLS = toolbox(Options())
+PLAIN = toolbox(Options(kernels=False))
+GREEDY = toolbox(Options(forced=frozenset({EVERY_RULE}), min_saving_us=0.0))
+BOOK = TOOLS.book
 LOOKUP = Lookup.of(BOOK)
-RULES = [rule for rule in (*BOOK.rules, *BOOK.atc) if rule.steps]
-COPIES = 10
+RULES = [rule for rule in BOOK.rules if rule.steps]
+COPIES = 12
 
 
 @cache
@@ -51,22 +59,29 @@ def scope_of(proto: onnx.ModelProto) -> Scope:
     return model.main
 
 
-def found(finder: RuleFinder, rules: list[Rule]) -> list[tuple[object, ...]]:
-    return [
-        (rule.name, m.anchor.index, m.members, m.outputs, m.env, m.labels, m.shapes)
-        for rule in rules
-        for m in finder.matches(rule)
-    ]
+def optimized(
+    proto: onnx.ModelProto, tools: Toolbox, monkeypatch: pytest.MonkeyPatch, layers: bool
+) -> tuple[bytes, str]:
+    """The optimized model and its report, by way of a short one only where asked for."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    with monkeypatch.context() as patch:
+        patch.setattr(alike, "MANY", 0 if layers else 1 << 40)
+        done = optimize_proto(copy, tools)
+    return done.model.SerializeToString(deterministic=True), to_json(done.report)
 
 
-def told(finder: RuleFinder, rules: list[Rule]) -> list[tuple[object, ...]]:
-    return [(rule.name, miss.anchor.index, miss.refusal) for rule in rules for miss in finder.find(rule)[1]]
-
-
-def assert_no_difference(scope: Scope, rules: list[Rule]) -> None:
-    copied, searched = RuleFinder(scope, LOOKUP, alike_layers(scope)), RuleFinder(scope, LOOKUP, ())
-    assert found(copied, rules) == found(searched, rules)
-    assert told(copied, rules) == told(searched, rules)
+def is_fused_by_layers(proto: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, tools: Toolbox = PLAIN) -> bool:
+    """Whether a model was fused by way of a short one, the result of which is that of the long one."""
+    unrolled = []
+    with monkeypatch.context() as patch:
+        patch.setattr(reroll, "LEAST_NODES", 1)
+        patch.setattr(compiler, "unroll", lambda *given: unrolled.append(unroll(*given)) or unrolled[-1])
+        short, short_report = optimized(proto, tools, monkeypatch, layers=True)
+    whole, report = optimized(proto, tools, monkeypatch, layers=False)
+    assert short_report == report
+    assert short == whole
+    return bool(unrolled)
 
 
 def side_by_side(proto: onnx.ModelProto, times: int) -> onnx.ModelProto:
@@ -95,22 +110,19 @@ def side_by_side(proto: onnx.ModelProto, times: int) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("rule", [r for r in RULES if r.fuses], ids=lambda r: r.name)
-def test_copies_are_what_a_search_finds(rule):
-    copied = False
+def test_what_a_rule_does_in_many_layers_is_done_in_each(rule, monkeypatch):
     for example in (*rule.fuses[:2], *rule.keeps[:1]):
-        scope = scope_of(side_by_side(parse_graph(example.graph, example.opset), COPIES))
-        assert_no_difference(scope, [rule])
-        copied = copied or bool(alike_layers(scope))
-    small = all(len(parse_graph(e.graph, e.opset).graph.node) * COPIES < 64 for e in rule.fuses[:2])
-    assert copied or small, "no example is long enough to be told to repeat"
+        is_fused_by_layers(side_by_side(parse_graph(example.graph, example.opset), COPIES), monkeypatch)
 
 
-def test_a_transformer_is_its_layers():
-    scope = scope_of(transformer(12))
+def test_a_transformer_is_its_layers(monkeypatch):
+    proto = transformer(14)
+    scope = scope_of(proto)
     (layers,) = alike_layers(scope)
-    assert layers.count >= 11
+    assert layers.count >= 13
     assert (layers.stop - layers.start) / len(scope.order) > 0.9
-    assert_no_difference(scope, RULES)
+    assert is_fused_by_layers(proto, monkeypatch, TOOLS)
+    assert is_fused_by_layers(proto, monkeypatch, GREEDY)
 
 
 def test_values_and_nodes_are_found_in_other_layers():
@@ -124,15 +136,6 @@ def test_values_and_nodes_are_found_in_other_layers():
         assert [layers.value(v, 5) for v in first.inputs] == list(second.inputs)
     with pytest.raises(NotAlike):
         layers.node(here[0], -3)
-
-
-def test_only_layers_in_the_middle_get_copies():
-    scope = scope_of(transformer(12))
-    (layers,) = alike_layers(scope)
-    copies = Copies(scope, (layers,))
-    inside = {layers.layer(node.index) for node in scope.nodes if node.index in copies}
-    assert inside == set(range(MARGIN, layers.count - MARGIN))
-    assert {layers.layer(copies.model(n.index)) for n in scope.nodes if n.index in copies} == {MODEL}
 
 
 def spoil(proto: onnx.ModelProto, source: random.Random) -> str:
@@ -163,16 +166,15 @@ def spoil(proto: onnx.ModelProto, source: random.Random) -> str:
             return f"{other.output[0]} is transposed differently"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_layer_that_differs_is_searched(seed):
+@pytest.mark.parametrize("seed", range(6))
+def test_a_layer_that_differs_is_fused_as_it_is(seed, monkeypatch):
     source = random.Random(seed)
-    proto = transformer(11)
+    proto = transformer(18)
     changes = [spoil(proto, source) for _ in range(source.randrange(1, 3))]
     try:
-        scope = scope_of(proto)
+        is_fused_by_layers(proto, monkeypatch)
     except Exception as problem:
         raise AssertionError(changes) from problem
-    assert_no_difference(scope, RULES)
 
 
 NORM = """(float[2,8] x, float[8] g) => (float[2,8] y) <float eps = {1e-6}> {
@@ -249,21 +251,19 @@ CAUSAL = np.where(np.tril(np.ones((1, 1, 70, 70))) > 0, 0, -1e38).astype(np.floa
     [(0.1, CAUSAL, 14), (2.0, None, 30)],
     ids=["causal for some layers", "absorbs, as far as is seen"],
 )
-def test_a_mask_that_layers_hand_on_is_told_of_in_each_of_them(factor, mask, layers):
-    scope = scope_of(weakened(factor, mask, layers))
+def test_a_mask_that_layers_hand_on_is_told_of_in_each_of_them(factor, mask, layers, monkeypatch):
+    proto = weakened(factor, mask, layers)
+    scope = scope_of(proto)
     assert alike_layers(scope), "the layers are alike but for the mask"
-    attention = [BOOK.rule("attention")]
-    assert_no_difference(scope, attention)
-    told = {
-        (str(m.env.get("causal")), str(m.env.get("bias"))[:5])
-        for m in RuleFinder(scope, LOOKUP, ()).matches(*attention)
-    }
+    assert not is_fused_by_layers(proto, monkeypatch)
+    found = RuleFinder(scope, LOOKUP).matches(BOOK.rule("attention"))
+    told = {(str(m.env.get("causal")), str(m.env.get("bias"))[:5]) for m in found}
     assert len(told) > 1 or mask is None
 
 
-def test_layers_that_hand_on_what_they_know_nothing_of_are_copied():
-    scope = scope_of(transformer(12))
-    assert Copies(scope, alike_layers(scope))
+def test_rules_are_told_the_same_of_layers_that_hand_on_what_nothing_is_known_of(monkeypatch):
+    monkeypatch.setattr(alike, "MANY", 0)
+    assert layers_for_rules(scope_of(transformer(12)))
 
 
 def test_a_constant_that_is_read_in_the_layer_before_too_is_compared():
