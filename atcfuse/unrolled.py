@@ -11,7 +11,10 @@ from atcfuse.graph.unroll import COPIED, Unrolling
 
 _T = TypeVar("_T")
 _Entry = dict[str, Any]
-_QUOTED = re.compile(r"""(['"])(.+?)\1""")
+NEAR = 2
+"""So many layers from an anchor a reason speaks of values at most."""
+_WORDS = re.compile(r"""(?<=')[^']+(?=')|(?<=")[^"]+(?=")|[^\s'"]+""")
+"""What may be a name in a reason: quoted text and words."""
 
 
 def fusions(entries: Sequence[_Entry], stretches: Sequence[Unrolling]) -> list[_Entry]:
@@ -74,6 +77,14 @@ def _fusion(entry: _Entry, names: Unrolling, by: int) -> _Entry:
 
 
 def _kept(entry: _Entry, names: Unrolling, by: int) -> _Entry:
+    layer = names.layer_of(entry["anchor"])
+
+    def moved(found: re.Match[str]) -> str:
+        """A word of a reason; one that is the name of something in another part of the model means no name."""
+        word = found[0].rstrip(".,;:)")
+        its = names.layer_of(word)
+        is_near = its is not None and layer is not None and abs(its - layer) <= NEAR
+        return names.name(word, by) + found[0][len(word) :] if is_near else found[0]
+
     told = {key: names.name(entry[key], by) for key in ("anchor", "value") if entry[key]}
-    reason = _QUOTED.sub(lambda found: f"{found[1]}{names.name(found[2], by)}{found[1]}", entry["reason"])
-    return {**entry, **told, "reason": reason}
+    return {**entry, **told, "reason": _WORDS.sub(moved, entry["reason"])}

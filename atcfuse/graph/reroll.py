@@ -145,10 +145,11 @@ class Stretch:
         return frozenset(found)
 
     def has_cut(self, names: Iterable[str]) -> bool:
-        """Whether one of the values is made by a node that was cut out."""
+        """Whether one of the names is of a node that was cut out, or of a value that such a node makes."""
         first, last = self.gap
-        made = (self.scope.producers.get(name) for name in names)
-        return any(node is not None and first <= node.index < last for node in made)
+        cut = [self.scope.nodes[i] for i in range(first, last)]
+        own = {name for node in cut for name in (node.proto.name, *node.outputs) if name}
+        return not own.isdisjoint(names)
 
     def _position(self, name: str) -> int | None:
         if name in self._named:

@@ -334,7 +334,7 @@ def unroll(model: Model, short: Short) -> list[Unrolling]:
         raise NotAlike  # weights that were worked out anew are others in every layer
     done: list[Unrolling] = []
     for stretch in reversed(short.stretches):
-        if stretch.has_cut(name for node in sequence for name in node.output):
+        if stretch.has_cut(name for node in sequence for name in (node.name, *node.output)):
             raise NotAlike  # what was made anew got a name that is in the long model
         done.append(Unrolling(stretch, sequence, known, names))
         sequence = done[-1].unrolled()
