@@ -300,7 +300,7 @@ def _folding(
     read = [str(match.env[n]) for n in (rebuilt.names if rebuilt else ()) if match.env.get(n) is not None]
     still = [] if match.rule.removes else [*read, *match.outputs]
     left = node_bytes(scope, still, sizes, unsized) + sum(t.nbytes for t in folding.tensors.values())
-    made = 0 if match.rule.removes else len(rebuilt.nodes) if rebuilt else 1
+    made = 0 if match.rule.removes else sum(1 for n in rebuilt.nodes if n.op) if rebuilt else 1
     return {
         "name": name,
         "rule": match.rule.name,

@@ -222,6 +222,7 @@ class Estimate:
         self.passes, self._nodes, self._kinds_of = found, works, kinds_of
         self._groups: dict[int, tuple[Scope, list[Group]]] = {}
         self._latest: dict[str, _Now] = {}
+        self._emptied: set[str] = set()
         self._works: dict[int, dict[int, OpWork]] = {}
         self._lone: dict[int, dict[int, OpWork]] = {}
         self._merges: dict[tuple[int, int], tuple[Group, OpWork]] = {}
@@ -235,7 +236,8 @@ class Estimate:
         scope = finder.scope
         if id(scope) in self._groups:
             return
-        before = self._latest.get(scope.path)
+        before = None if scope.path in self._emptied else self._latest.get(scope.path)
+        self._emptied.discard(scope.path)
         known = [] if before is None else _surviving(before.finder.scope, scope, _distinct(before.owner.values()))
         found = fused_by_atc(finder, self.passes.running, self._kinds_of(scope), known)
         self._groups[id(scope)] = scope, found
@@ -260,6 +262,13 @@ class Estimate:
         assert now.finder.scope is scope  # fusions are carried out in the newest state of a graph
         launches, left, _ = self._taken(now, members)
         self._regions[id(scope), members] = launches, left
+
+    def take_away(self, scope: Scope, members: frozenset[int]) -> None:
+        """The same for launches in whose place nothing comes. What stood around them may now be one operator, however
+        far it reaches, so of the changed scope nothing counts as known.
+        """
+        self.take(scope, members)
+        self._emptied.add(scope.path)
 
     def would_leave(
         self, scope: Scope, members: frozenset[int]

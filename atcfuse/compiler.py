@@ -212,6 +212,9 @@ def _fused(
     while begun:
         moved = moves.carry_out(model, begun)
         model = _indexed(model)
+        if behind := moves.find(model, tools.keep, stuck, [kind for kind in kinds if kind.follows]):
+            moved += moves.carry_out(model, behind)
+            model = _indexed(model)
         findings = Findings(pricer)
         model = _by_rules(model, _finders(model, tools, lookup, pricer), tools, lookup, findings)
         left = moves.stuck(model, moved)

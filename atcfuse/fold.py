@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class Folding:
     def op(self) -> str:
         """The operator that is left."""
         rebuilt = self.match.rule.rebuilt
-        return "" if rebuilt is None else rebuilt.op
+        return "" if rebuilt is None else next(node.op for node in reversed(rebuilt.nodes) if node.op)
 
 
 def fold(match: Match) -> Folding | Refusal:
@@ -78,18 +78,29 @@ def _made(match: Match, rebuilt: Rebuilt, named: Mapping[str, str], names: Names
     """The node that a rule rebuilds, behind those that it reads."""
     node = _alike(match, rebuilt)
     made: list[NewNode] = []
-    inputs = []
+    inputs: list[str] = []
     for read in rebuilt.inputs:
         if isinstance(read, str):
             inputs.append(named.get(read) or _value(match.env.get(read)))
             continue
         made += _made(match, read, named, names)
         inputs.append(made[-1].outputs[0])
-    while inputs and not inputs[-1]:
-        inputs.pop()
     outputs = match.outputs if rebuilt.output else (names.fresh(f"{node.outputs[0]}/folded"),)
     attributes = tuple(node.attributes.items()) if rebuilt.like else ()
-    return [*made, NewNode(rebuilt.op, node.proto.name, tuple(inputs), outputs, attributes, like=node.index)]
+    if not rebuilt.op and _has_no_node(match, rebuilt):
+        return [*made[:-1], replace(made[-1], outputs=outputs)]
+    if not rebuilt.op:
+        inputs += node.inputs[1:]
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    op = rebuilt.op or node.op
+    return [*made, NewNode(op, node.proto.name, tuple(inputs), outputs, attributes, like=node.index)]
+
+
+def _has_no_node(match: Match, rebuilt: Rebuilt) -> bool:
+    """Whether the step that a node is to be like is bound to what another step makes: an alternative without a node."""
+    own = match.env[rebuilt.like]
+    return any(match.env.get(name) == own for s in match.rule.steps for name in s.names if name != rebuilt.like)
 
 
 def _alike(match: Match, rebuilt: Rebuilt) -> Node:

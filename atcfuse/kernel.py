@@ -16,6 +16,8 @@ from atcfuse.strict_yaml import Value, read_documents
 
 AttributeKind = Literal["int", "float", "string", "ints", "floats"]
 DOMAIN = "atcfuse"
+KEPT = "kept"
+"""The attribute that says for each of the last outputs whether a node has it, 1 or 0; no rule gives it."""
 
 
 @dataclass(frozen=True)

@@ -295,7 +295,7 @@ def _check_replacement(value: Value, keys: Mapping[str, Value], level: str) -> N
 def _rebuilt(made: tuple[str, ...], call: Expr) -> Rebuilt:
     """`y: Conv(x, weight, bias, like=c)`."""
     term = parse_term(call.text, call.span)
-    if not isinstance(term, Call) or not term.is_operator or len(made) != 1:
+    if not isinstance(term, Call) or len(made) != 1:
         raise AtcfuseError(error("ATF215", "`replace` must make one standard node", call.span, _REBUILT_HINT))
     return _rebuilt_node(made[0], term, call.span)
 
@@ -307,13 +307,17 @@ def _rebuilt_node(output: str, term: Call, span: Span) -> Rebuilt:
     like = dict(term.keywords).get("like")
     inputs: list[str | Rebuilt] = []
     for argument in term.args:
-        if isinstance(argument, Call) and argument.is_operator:
+        if isinstance(argument, Call) and (argument.is_operator or len(argument.args) == 1):
             inputs.append(_rebuilt_node("", argument, span))
         else:
             inputs.append(argument.name if isinstance(argument, Ref) else "")
     if term.op == IDENTITY and len(inputs) == 1 and inputs[0] and not term.keywords:
         return Rebuilt(output, term.op, tuple(inputs), "", span)
-    if "" in inputs or len(term.keywords) != 1 or not isinstance(like, Ref):
+    if not term.is_operator and not term.keywords and len(inputs) == 1 and isinstance(inputs[0], Rebuilt):
+        return Rebuilt(output, "", tuple(inputs), term.head, span)
+    if term.op == "Add" and not term.keywords and "" not in inputs:  # it has no attributes
+        return Rebuilt(output, term.op, tuple(inputs), "", span)
+    if "" in inputs or len(term.keywords) != 1 or not isinstance(like, Ref) or not term.is_operator:
         what = "the node takes names of values and tensors, and `like=` a step whose attributes it keeps"
         raise AtcfuseError(error("ATF215", what, span, _REBUILT_HINT))
     return Rebuilt(output, term.op, tuple(inputs), like.name, span)

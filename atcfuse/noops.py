@@ -73,7 +73,7 @@ def _carry_out(model: Model, chosen: Sequence[Folding], findings: Findings) -> N
     estimate = findings.pricer.estimate if findings.pricer else None
     if estimate is not None:
         for folding in chosen:
-            estimate.take(folding.match.scope, folding.match.members)
+            estimate.take_away(folding.match.scope, folding.match.members)
     names = Names(model)
     made = foldings(chosen, names)
     findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]

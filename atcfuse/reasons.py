@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from atcfuse.graph.index import Model
+from atcfuse.graph.index import Model, Scope
 from atcfuse.match.values import Refusal
 from atcfuse.moves import KINDS, Moved
 from atcfuse.rewrite import Fusion
@@ -13,6 +14,9 @@ from atcfuse.run import Kept, Toolbox
 
 LAST = "elementwise"
 """The level of rules that take what is left when nothing larger fuses."""
+
+_QUOTED = re.compile(r'"([^"]*)"')
+"""A name of the model in a reason."""
 
 DECISIONS = frozenset({"ATF347", *(f"ATF33{n}" for n in range(10))})
 """Refusals of a whole match by hardware and costs, see "Decisions" in docs/costs.md, and by what ATC reads."""
@@ -77,15 +81,22 @@ def of_trials(moved: Sequence[Moved], stuck: Collection[str], kept: Sequence[Kep
 def told_better(kept: Sequence[Kept], trials: Mapping[tuple[str, str], Kept]) -> list[Kept]:
     """The entries, with what was told of their anchors while moves were tried, where that got deeper.
 
-    `trials` has it by path of the scope and anchor. A reason that names a value which only the move made is left out.
+    `trials` has it by path of the scope and anchor. A reason that names what only the move made is left out.
     """
     found = []
     for entry in kept:
         other = trials.get((entry.scope.path, entry.anchor))
-        if other is not None and _weight(other) > _weight(entry) and entry.scope.defines(other.refusal.where):
+        if other is not None and _weight(other) > _weight(entry) and _names_what_is_there(entry.scope, other.refusal):
             entry = replace(entry, rule=other.rule, refusal=other.refusal)
         found.append(entry)
     return found
+
+
+def _names_what_is_there(scope: Scope, refusal: Refusal) -> bool:
+    """Whether the value that a reason is about, and those and the nodes that it names, are in the model."""
+    names = set(_QUOTED.findall(refusal.reason))
+    unknown = {name for name in names if not scope.defines(name)}
+    return scope.defines(refusal.where) and (not unknown or unknown <= {node.name for node in scope.nodes})
 
 
 def in_trials(kept: Sequence[Kept], before: Mapping[tuple[str, str], Kept]) -> dict[tuple[str, str], Kept]:

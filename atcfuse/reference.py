@@ -148,16 +148,28 @@ def _fold(values: Array, factors: list[LayoutFactor]) -> Array:
 
 
 def _normalized(of: Signature, inputs: Arrays) -> Array:
-    rows = inputs["x"]
+    return _normalized_rows(of, inputs, inputs["x"], of.dtypes["x"])
+
+
+def _normalized_rows(of: Signature, inputs: Arrays, rows: Array, dtype: int) -> Array:
     if of.text("norm") == "layer_norm":
         rows = rows - rows.mean(axis=-1, keepdims=True)
     rows = rows / np.sqrt((rows * rows).mean(axis=-1, keepdims=True) + of.number("epsilon"))
-    return rounded(rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), of.dtypes["x"])
+    return rounded(rows * inputs.get("gamma", np.array(1.0)) + inputs.get("beta", np.array(0.0)), dtype)
 
 
 def _layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
     rows = _normalized(of, inputs)
     return {**_projections(of, inputs, rows), **({"normalized": rows} if of.has("normalized") else {})}
+
+
+def _add_layer_norm_qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
+    total, dtype = inputs["x1"], of.dtypes["x1"]
+    for name in ("x2", "x3"):
+        total = rounded(total + inputs[name], dtype) if name in inputs else total
+    rows = _normalized_rows(of, inputs, total, dtype)
+    kept = {name: values for name, values in (("normalized", rows), ("sum", total)) if of.has(name)}
+    return {**_projections(of, inputs, rows), **kept}
 
 
 def _qkv(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
@@ -254,14 +266,19 @@ def _rotary_embedding(of: Signature, inputs: Arrays, queries: int, keys: int, ba
             x = x.reshape(*x.shape[:2], -1, of.integer("head_dim")).swapaxes(1, 2)
         last = of.integer("norm_last")
         if of.has(f"{name}_gamma") and not last:
-            x = _rms_scaled(of, x, inputs[f"{name}_gamma"])
+            x = _normed_vectors(of, x, inputs, name)
         x = _rotated(of, x, inputs["cos"], inputs["sin"])
-        found[f"{name}_rotated"] = _rms_scaled(of, x, inputs[f"{name}_gamma"]) if last else x
+        found[f"{name}_rotated"] = _normed_vectors(of, x, inputs, name) if last else x
     return found
 
 
-def _rms_scaled(of: Signature, x: Array, gamma: Array) -> Array:
-    scaled: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + of.number("epsilon")) * gamma
+def _normed_vectors(of: Signature, x: Array, inputs: Arrays, name: str) -> Array:
+    scale, shift = inputs[f"{name}_gamma"], inputs.get(f"{name}_beta", np.array(0.0))
+    if of.integer("by_head"):
+        scale, shift = scale[:, None], shift[:, None] if shift.ndim else shift
+    if of.integer("centred"):
+        x = x - x.mean(-1, keepdims=True)
+    scaled: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + of.number("epsilon")) * scale + shift
     return scaled
 
 
@@ -333,6 +350,7 @@ ORACLES: Mapping[str, Callable[[Signature, Arrays, int, int, int], dict[str, Arr
     "layer_norm_ffn": _layer_norm_ffn,
     "group_norm_silu": _group_norm_silu,
     "layer_norm_qkv": _layer_norm_qkv,
+    "add_layer_norm_qkv": _add_layer_norm_qkv,
     "qkv": _qkv,
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "modulated_layer_norm", "rms_norm"), _row_norm),
     "rotary_embedding": _rotary_embedding,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, Span, did_you_mean, error
 from atcfuse.expr import Expr, dotted
-from atcfuse.kernel import KernelSpec
+from atcfuse.kernel import KEPT, KernelSpec
 from atcfuse.rule.model import AtcPass, Fragment, Rebuilt, Rule, RuleBook
 from atcfuse.rule.names import names_of_alternative, names_of_inputs, names_of_steps
 from atcfuse.rule.terms import Alternative, Call, Choice, Condition, Step, Term, subterms
@@ -155,7 +155,7 @@ def _fits(rule: Rule, replace: Expr, call: ast.Call, spec: KernelSpec) -> Mistak
             yield _error("ATF215", what, replace.place(keyword), _near(keyword.arg, attributes))
     given = {keyword.arg for keyword in call.keywords}
     for attribute in spec.attributes:
-        if attribute.default is None and attribute.name not in given:
+        if attribute.default is None and attribute.name not in {*given, KEPT}:
             yield _error("ATF215", f"{spec.op} needs the attribute {attribute.name!r}", replace.span)
     if len(rule.outputs) > len(spec.outputs):
         where = rule.outputs[len(spec.outputs)].span or replace.span

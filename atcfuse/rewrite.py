@@ -18,7 +18,7 @@ from atcfuse.fold import Folding, replacement
 from atcfuse.graph.edit import Names, NewNode, Replacement, empty_shape
 from atcfuse.graph.index import Scope
 from atcfuse.graph.schema import signature
-from atcfuse.kernel import DOMAIN, Attribute, KernelSpec
+from atcfuse.kernel import DOMAIN, KEPT, Attribute, KernelSpec
 from atcfuse.match.find import Match
 from atcfuse.match.functions import functions_for
 from atcfuse.match.typing import type_name
@@ -68,6 +68,7 @@ def prepare(match: Match, spec: KernelSpec) -> Fusion | Refusal:
     while inputs and inputs[-1] is None:
         inputs.pop()
     given = {k.arg: value(k.value) for k in call.keywords if k.arg}
+    given[KEPT] = tuple(int(made) for made in _made_if_used(match).values())
     attributes: dict[str, Any] = {}
     for attribute in spec.attributes:
         converted = _converted(attribute, given.get(attribute.name, attribute.default))
@@ -128,10 +129,16 @@ def _root(value: Value | Built) -> str:
 
 
 def _output_names(match: Match, spec: KernelSpec) -> list[str]:
-    """The kernel's names for the outputs made; one that is made only if used is the kernel's last."""
-    required = [o for o in match.rule.outputs if not o.if_used]
-    names = [o.name for o in spec.outputs[: len(required)]]
-    return names + [o.name for o in spec.outputs[-1:]] * (len(match.outputs) - len(required))
+    """The kernel's names for the outputs made; those that are made only if used are the kernel's last."""
+    made = _made_if_used(match)
+    names = [o.name for o in spec.outputs[: len(match.rule.outputs) - len(made)]]
+    last = spec.outputs[len(spec.outputs) - len(made) :]
+    return names + [o.name for o, kept in zip(last, made.values(), strict=True) if kept]
+
+
+def _made_if_used(match: Match) -> dict[str, bool]:
+    """The rule's outputs that are made only if used, and whether they are."""
+    return {o.step: str(match.env[o.step]) in match.outputs for o in match.rule.outputs if o.if_used}
 
 
 def operand_shape(scope: Scope, value: Value | Built) -> tuple[Dim, ...]:

@@ -223,7 +223,12 @@ def _rotary_shapes(signature: Signature) -> dict[str, Shape]:
         }
         shapes[name] = layouts[signature.text(f"{name}_layout")]
     angles = (1, 1, QUERIES, signature.integer("rotary_dim"))
-    return {**shapes, "cos": angles, "sin": angles, "q_gamma": (width,), "k_gamma": (width,)}
+    scales: dict[str, Shape] = {}
+    for name, heads in (("q", 3), ("k", 2)):
+        heads = signature.integer(f"{name}_heads") or heads
+        shape = (heads, width) if signature.integer("by_head") else (width,)
+        scales |= {f"{name}_gamma": shape, f"{name}_beta": shape}
+    return {**shapes, "cos": angles, "sin": angles, **scales}
 
 
 def _softmax_shapes(signature: Signature) -> dict[str, Shape]:
@@ -259,7 +264,8 @@ _SHAPES: Mapping[str, Callable[[Signature], dict[str, Shape]]] = {
     "attention": _attention_shapes,
     "modulated_layer_norm": _modulated_shapes,
     **dict.fromkeys(
-        ("layer_norm_qkv", "qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"), _norm_shapes
+        ("layer_norm_qkv", "add_layer_norm_qkv", "qkv", "add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
+        _norm_shapes,
     ),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn_shapes),
     "group_norm_silu": _group_norm_shapes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnx
@@ -36,6 +37,25 @@ if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < TELLS_OVERLOADS:
         return _Session(model, *given, **more)
 
     onnxruntime.InferenceSession = _session
+
+
+PROGRAMS = "ATCFUSE_TEST_PROGRAMS"
+"""Names the folder of compiled kernels to the processes that share the tests."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the folder before the processes of pytest-xdist start, which find its name in the environment."""
+    if PROGRAMS not in os.environ:
+        folder = TemporaryDirectory(prefix="atcfuse-programs-")
+        os.environ[PROGRAMS] = folder.name
+        config.add_cleanup(folder.cleanup)
+        config.add_cleanup(lambda: os.environ.pop(PROGRAMS))
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """Compiled kernels by their content: one serves all sizes, all files of tests and all processes of a run."""
+    return Path(os.environ[PROGRAMS])
 
 
 SAMPLED = {

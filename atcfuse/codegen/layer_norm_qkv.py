@@ -1,4 +1,4 @@
-"""What the layer_norm_qkv and qkv kernels cannot be generated for, what their templates need, what they will move."""
+"""What the kernels of projections, of a norm or not, cannot be generated for, what they need, what they will move."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from atcfuse.codegen.signature import AttributeValue, Signature
-from atcfuse.kernel import KernelSpec
+from atcfuse.kernel import KEPT, KernelSpec
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform
 from atcfuse.tiling import layer_norm_qkv as tiling
 from atcfuse.tiling.layer_norm_qkv import MAX_PROJECTIONS
+from atcfuse.tiling.row_norm import SUMMANDS
 
 ELEMENTS = {"910B": ("float16", "bfloat16", "float32")}
 
@@ -32,11 +33,12 @@ def refusal(signature: Signature) -> str | None:
 
 
 def values(signature: Signature) -> Mapping[str, Any]:
-    """Whether rows are normalised, and whether vector cores hand biases to the cube as float where they are not."""
+    """Summands, whether they are normalised, and whether vector cores hand biases to the cube as float where not."""
     norm = "norm" in signature.attributes
-    brain = signature.dtypes["x"] == ELEMENT_TYPES["bfloat16"]
+    summands = [name for name in SUMMANDS if signature.has(name)]
+    brain = signature.dtypes[summands[0]] == ELEMENT_TYPES["bfloat16"]
     any_bias = any(signature.has(f"b{index}") for index in range(1, MAX_PROJECTIONS + 1))
-    return {"norm": norm, "widens": not norm and brain and any_bias}
+    return {"norm": norm, "widens": not norm and brain and any_bias, "summands": summands}
 
 
 def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
@@ -46,10 +48,12 @@ def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platfor
 
 
 def output_names(spec: KernelSpec, attributes: Mapping[str, AttributeValue], count: int) -> tuple[str, ...]:
-    """The projections in order, then the normalised rows where the node gives one output more."""
-    projections = attributes.get("num_projections")
+    """The projections in order, then the normalised rows where the node gives one output more, or what it says."""
+    projections, kept = attributes.get("num_projections"), attributes.get(KEPT)
     projections = projections if isinstance(projections, int) else count
     names = tuple(o.name for o in spec.outputs[: min(projections, count)])
+    if isinstance(kept, tuple):
+        return (*names, *(o.name for o, given in zip(spec.outputs[-len(kept) :], kept, strict=True) if given))
     return (*names, *(o.name for o in spec.outputs[-1:])) if count > projections else names
 
 
@@ -61,6 +65,6 @@ def _operand_refusal(signature: Signature, count: int) -> str | None:
                 return f"{name} is {'missing' if used else 'one too many'} for {count} projections"
         if signature.has(f"b{index}") and not used:
             return f"b{index} is one too many for {count} projections"
-    element = signature.dtypes["x"]
+    element = next(signature.dtypes[name] for name in SUMMANDS if signature.has(name))
     other = sorted(n for n, t in signature.dtypes.items() if t != element and n not in ("gamma", "beta"))
     return f"{other[0]} has another element type than x" if other else None

@@ -65,12 +65,15 @@ GENERATORS: Mapping[str, Generator] = {
     "group_norm_silu": Generator(
         group_norm_silu.figures, group_norm_silu.ELEMENTS, group_norm_silu.values, group_norm_silu.refusal
     ),
-    "layer_norm_qkv": Generator(
-        layer_norm_qkv.figures,
-        layer_norm_qkv.ELEMENTS,
-        layer_norm_qkv.values,
-        layer_norm_qkv.refusal,
-        layer_norm_qkv.output_names,
+    **dict.fromkeys(
+        ("layer_norm_qkv", "add_layer_norm_qkv"),
+        Generator(
+            layer_norm_qkv.figures,
+            layer_norm_qkv.ELEMENTS,
+            layer_norm_qkv.values,
+            layer_norm_qkv.refusal,
+            layer_norm_qkv.output_names,
+        ),
     ),
     "qkv": Generator(layer_norm_qkv.figures, layer_norm_qkv.ELEMENTS, layer_norm_qkv.values, layer_norm_qkv.refusal),
     "layer_norm_linear": Generator(linear.figures, linear.ELEMENTS, linear.values, linear.refusal),

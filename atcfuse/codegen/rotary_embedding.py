@@ -59,10 +59,15 @@ def _norm_refusal(signature: Signature, of: tiling.Signature) -> str | None:
     """What is wrong with a norm in front of the rotation, or None."""
     if signature.has("k") != signature.has("k_gamma") or not signature.has("q_gamma"):
         return "every operand is normalised, or none"
-    if of.normed == 2 and signature.dtypes["q_gamma"] != signature.dtypes["k_gamma"]:
+    scales = [f"{name}_{kind}" for name in "qk"[: of.normed] for kind in ("gamma", "beta")]
+    if len({signature.dtypes[name] for name in scales if signature.has(name)}) > 1:
         return "the scales of q and k differ in element type"
-    if of.interleaved or of.rotary_dim < of.head_dim:
-        return "vectors of which halves make no pairs, or of which a part is rotated, are not normalised"
+    if signature.has("q_beta") + signature.has("k_beta") != of.normed * of.shifts:
+        return "every scale has a shift, or none"
+    if signature.integer("norm_last") and (of.interleaved or of.rotary_dim < of.head_dim):
+        return "rotated vectors of which halves make no pairs, or of which a part is rotated, are not normalised"
+    if of.rest_pitch > tiling.MAX_PITCH:
+        return f"{of.head_dim - of.rotary_dim} elements that are not rotated: {tiling.MAX_PITCH} are possible"
     return None
 
 
@@ -94,6 +99,9 @@ def signature_of(signature: Signature) -> tiling.Signature:
         whole_blocks=signature.family == "310P",
         normed=signature.has("q_gamma") + signature.has("k_gamma"),
         gamma_bytes=ELEMENT_BYTES[signature.dtypes["q_gamma"]] if signature.has("q_gamma") else 0,
+        shifts=signature.has("q_beta") or signature.has("k_beta"),
+        by_head=bool(signature.integer("by_head")),
+        centred=bool(signature.integer("centred")),
     )
 
 
@@ -101,9 +109,10 @@ def values(signature: Signature) -> Mapping[str, Any]:
     """Sizes of planes and names of layouts, for the templates."""
     of = signature_of(signature)
     sizes = ("width", "pitch", "planes", "loaded", "rest_pitch", "bytes_per_row", "bytes_per_angles")
-    names = (*sizes, "normed", "bytes_of_norm")
+    norm = ("normed", "bytes_of_norm", "centred", "vectors", "float_planes")
+    names = (*sizes, *norm)
     layouts = {key: _LAYOUTS[signature.text(key)] for key in ("q_layout", "k_layout")}
-    return {**{name: getattr(of, name) for name in names}, "names": layouts}
+    return {**{name: getattr(of, name) for name in names}, "names": layouts, "scale_planes": of.loaded}
 
 
 def problem(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> tiling.Problem:

@@ -249,6 +249,14 @@ class Scope:
         read = self.consumers.get(name, ())
         return [*read, *self.captured[name]] if name in self.captured else read
 
+    def value_readers(self, name: str) -> list[Node]:
+        """The nodes of this graph that read more of the value than its shape."""
+        return [node for node in self.consumers.get(name, ()) if node.op != "Shape"]
+
+    def is_read_by_one(self, name: str, reader: Node) -> bool:
+        """Whether one node, once, and nothing else reads more of the value than its shape."""
+        return not self.escapes(name) and [node.index for node in self.value_readers(name)] == [reader.index]
+
     def is_output(self, name: str) -> bool:
         """Whether the value is an output of this graph."""
         return name in self.outputs

@@ -119,7 +119,7 @@ def _outputs(scope: Scope, rule: Rule, state: State) -> tuple[str, ...]:
 def _read_outside(scope: Scope, value: str, members: frozenset[int]) -> bool:
     if scope.escapes(value):
         return True
-    return any(r.index not in members and r.op != "Shape" for r in scope.consumers.get(value, ()))
+    return any(r.index not in members for r in scope.value_readers(value))
 
 
 def _reads(step: Step, operand: str) -> bool:

@@ -128,7 +128,7 @@ def _own(scope: Scope, members: frozenset[int]) -> frozenset[int]:
     own: set[int] = set()
     for index in sorted(members, key=lambda i: -scope.positions[i]):
         outputs = [o for o in scope.nodes[index].outputs if o]
-        readers = {r.index for o in outputs for r in scope.consumers.get(o, ()) if r.op != "Shape"}
+        readers = {r.index for o in outputs for r in scope.value_readers(o)}
         if any(scope.escapes(o) for o in outputs) or (own and not readers <= own):
             break
         if not own and len(readers) > 0 and len(outputs) > 1:

@@ -121,7 +121,7 @@ def _above(scope: Scope, link: Link) -> Link | None:
     name = str(link.value)
     if scope.escapes(name):
         return None
-    readers = [n for n in scope.consumers.get(name, ()) if n.op != "Shape"]
+    readers = scope.value_readers(name)
     if len(readers) != 1 or not readers[0].outputs or readers[0].inputs[0] != name:
         return None
     node = readers[0]

@@ -17,6 +17,7 @@ from atcfuse.match.causal import alignment
 from atcfuse.match.chains import roots
 from atcfuse.match.indexed import Bands
 from atcfuse.match.levels import is_ordinary
+from atcfuse.match.projections import ends_projection
 from atcfuse.match.typing import is_known
 from atcfuse.match.values import Built, Value
 
@@ -86,6 +87,7 @@ def _functions(scope: Scope) -> Mapping[str, Callable[..., Any]]:
         "stored": lambda value, exact, like: _close(value, exact, _STORAGE.get(_dtype(scope, like), 1e-6)),
         "leading": lambda value: shape(value)[:-1],
         "made_by": lambda value: _made_by(scope, value),
+        "ends_projection": lambda value: ends_projection(scope, _value(value)),
         "quantized": lambda value: _quantized(scope, _value(value)),
         "single_output": lambda value: _single_output(scope, value),
         "read_outside": lambda value: scope.is_output(_value(value)),

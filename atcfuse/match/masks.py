@@ -135,6 +135,8 @@ def _regrouped(value: str, shape: Sequence[Dim], scores: Sequence[Dim], layouts:
         return _squeezed(value, len(leading)) if len(leading) > 2 else Value(value)
     if len(lead) == 2 and lead[1] == layouts.heads:
         return Value(value)
+    if len(shape) == len(scores) > 4 and lead[-1] == layouts.heads:
+        return _one_batch_axis(value, shape, scores)
     if len(lead) == 1 and layouts.heads == 1:
         return Built("Unsqueeze", (Value(value),), (("axes", (1,)),))
     if len(lead) == 1 and layouts.batch == 1:
@@ -142,6 +144,16 @@ def _regrouped(value: str, shape: Sequence[Dim], scores: Sequence[Dim], layouts:
     if len(lead) == 1 and divide(lead[0], layouts.heads) is not None:
         whole = Built("Unsqueeze", (Value(value),), (("axes", (0,)),))
         return Built("Reshape", (whole,), (("shape", (-1, layouts.heads, 0, 0)),))
+    return Refusal("ATF315", "the mask does not group its axes as [batch, heads, queries, keys]", value)
+
+
+def _one_batch_axis(value: str, shape: Sequence[Dim], scores: Sequence[Dim]) -> Value | Built | Refusal:
+    """The mask of scores with several batch axes, all of which it has or none."""
+    front, own = shape[:-3], shape[-3:]
+    if all(d == 1 for d in front):
+        return _squeezed(value, len(shape) - 2)
+    if tuple(front) == tuple(scores[:-3]) and all(isinstance(d, int) for d in own):
+        return Built("Reshape", (Value(value),), (("shape", (-1, *own)),))
     return Refusal("ATF315", "the mask does not group its axes as [batch, heads, queries, keys]", value)
 
 

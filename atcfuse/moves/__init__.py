@@ -13,6 +13,7 @@ from atcfuse.graph.edit import Names, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.keep_nodes import KeepNodes
 from atcfuse.moves import (
+    batches,
     einsum,
     expand,
     grid,
@@ -22,6 +23,7 @@ from atcfuse.moves import (
     regroup,
     rescale,
     rotation,
+    selection,
     sink,
     subtract,
     transposes,
@@ -61,6 +63,8 @@ class Kind:
     operator: str = ""
     """An operator that no rule knows. `obstacle` tells why a node of it is not spelled anew, or None where it is."""
     obstacle: Callable[[Scope, Node], str | None] | None = None
+    follows: bool = False
+    """Whether it takes up what other moves make as well, and so is looked for once more behind them."""
     by_groups: bool = False
     """Whether it is element-wise groups, which come last, that take up what is moved."""
 
@@ -71,10 +75,12 @@ KINDS = (
     Kind(grid.find, grid.carry_out),
     Kind(expand.find, expand.carry_out),
     Kind(transposes.find, transposes.carry_out),
-    Kind(rescale.find, rescale.carry_out),
+    Kind(rescale.find, rescale.carry_out, follows=True),
     Kind(einsum.find, einsum.carry_out),
+    Kind(batches.find, batches.carry_out, follows=True),
     Kind(native.find, native.carry_out, operator="Attention", obstacle=native.obstacle),
     Kind(rotation.find, rotation.carry_out, "rotary_embedding", "RotaryEmbedding", rotation.obstacle),
+    Kind(selection.find, selection.carry_out),
     Kind(subtract.find, subtract.carry_out),
     Kind(regroup.find, regroup.carry_out),
     Kind(prefix.find, prefix.carry_out),

@@ -50,7 +50,7 @@ def find(scope: Scope, node: Node) -> Product | None:
     operands = list(zip(node.inputs, parts, strict=True))
     if not _agree(scope, operands):
         return None
-    after = _comes_from_softmax(scope, node.inputs[0]), _comes_from_softmax(scope, node.inputs[1])
+    after = comes_from_softmax(scope, node.inputs[0]), comes_from_softmax(scope, node.inputs[1])
     if not any(after) and not leads_to_softmax(scope, node.outputs[0]):
         return None
     swapped = _of(scope, node, operands[::-1], result)
@@ -132,9 +132,7 @@ def _of(scope: Scope, node: Node, operands: Sequence[tuple[str, str]], result: s
     if sorted(result) != sorted((*shared, *rows, *columns)):
         return None
     shared.sort(key=result.index)
-    rows.sort(
-        key=(a if _comes_from_softmax(scope, left) else result).index
-    )  # scores and probabilities stay as they are
+    rows.sort(key=(a if comes_from_softmax(scope, left) else result).index)  # scores and probabilities stay as they are
     given = [*shared, *rows, *columns]
     return Product(
         scope,
@@ -147,7 +145,7 @@ def _of(scope: Scope, node: Node, operands: Sequence[tuple[str, str]], result: s
     )
 
 
-def _comes_from_softmax(scope: Scope, value: str) -> bool:
+def comes_from_softmax(scope: Scope, value: str) -> bool:
     """Whether a value is a softmax, converted, reshaped or with rows set to zero at most."""
     reached = [value]
     for _ in range(_NEAR):

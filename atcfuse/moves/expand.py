@@ -15,6 +15,7 @@ from atcfuse.dims import Dim, broadcast
 from atcfuse.elementwise import OPERATORS
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
+from atcfuse.moves.respelling import Several
 
 Shape = tuple[Dim, ...]
 _ELEMENTWISE = frozenset(op for op, of in OPERATORS.items() if not of.rows) - {"PRelu"} | {"Mod", "IsNaN", "IsInf"}
@@ -24,7 +25,7 @@ _FAR = 32
 
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(Several):
     """An Expand that goes: nodes behind it that become `small`, in order, and those that `broadcast` by themselves."""
 
     scope: Scope
@@ -33,14 +34,9 @@ class Spread:
     broadcast: tuple[Node, ...]
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The nodes that the move replaces."""
-        return frozenset(n.index for n in (self.node, *self.small, *self.broadcast))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.node.name
+        return (self.node, *self.small, *self.broadcast)
 
 
 @dataclass

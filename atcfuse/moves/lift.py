@@ -14,13 +14,14 @@ from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.traffic import VIEWS
 from atcfuse.moves import grid
 from atcfuse.moves.grid import Grid
+from atcfuse.moves.respelling import Several
 
 _MASKS = frozenset({"And", "Or", "Xor", "Not", "Where", "Sub", "Mul"})
 """What masks are combined by."""
 
 
 @dataclass(frozen=True)
-class Lifted:
+class Lifted(Several):
     """A Cast and the views of its result, each of the one before; a GatherND of every element is one, too."""
 
     scope: Scope
@@ -28,14 +29,9 @@ class Lifted:
     views: tuple[Node | Grid, ...]
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The nodes that the move replaces."""
-        return frozenset(_node(n).index for n in (self.cast, *self.views))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.cast.name
+        return (self.cast, *map(_node, self.views))
 
 
 def _node(view: Node | Grid) -> Node:

@@ -17,13 +17,14 @@ from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import identity
 from atcfuse.match.chains import roots
+from atcfuse.moves.respelling import Several
 
 _TURNS = frozenset({"Slice", "Split", "Neg", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity"})
 _MOST_NODES = 16
 
 
 @dataclass(frozen=True)
-class Rotation:
+class Rotation(Several):
     """Tokens cut from `whole`, of which the first `count` are put back before the others, which `nodes` rotate.
 
     `cos` and `sin` are what these multiply with, `total` their sum, `end` the Concat, `cuts` what cut the tokens apart.
@@ -41,14 +42,9 @@ class Rotation:
     cuts: tuple[Node, ...]
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The nodes that the move replaces."""
-        return frozenset(n.index for n in (*self.nodes, self.end, *self.cuts))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.end.name
+        return (self.end, *self.nodes, *self.cuts)
 
 
 def find(scope: Scope, node: Node) -> Rotation | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
+from atcfuse.moves.respelling import Several
 
 _MOST_STEPS = 32
 """A roll along two axes and a partition into windows take eight."""
@@ -18,7 +19,7 @@ _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
-class Regrouping:
+class Regrouping(Several):
     """A LayerNormalization whose rows are regrouped: into `rows`, which `readers` project and nothing else reads."""
 
     scope: Scope
@@ -28,14 +29,9 @@ class Regrouping:
     readers: tuple[Node, ...]
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The nodes that are put on other values: what reads the norm, the norm, the projections."""
-        return frozenset(n.index for n in (self.norm, *self.entries, *self.readers))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.norm.name
+        return (self.norm, *self.entries, *self.readers)
 
 
 def find(scope: Scope, node: Node) -> Regrouping | None:
@@ -50,7 +46,7 @@ def find(scope: Scope, node: Node) -> Regrouping | None:
     rows = _regrouped(scope, node.outputs[0])
     if rows is None:
         return None
-    readers = tuple(n for n in scope.consumers[rows] if n.op != "Shape")
+    readers = tuple(scope.value_readers(rows))
     if len({n.index for n in readers}) != len(readers):
         return None
     entries = {n.index: n for n in scope.consumers[node.outputs[0]]}
@@ -102,7 +98,7 @@ def _regrouped(scope: Scope, start: str) -> str | None:
 
 def _readers(scope: Scope, value: str) -> dict[int, Node]:
     """What reads a value itself, not its shape, by place in the order."""
-    return {scope.positions[n.index]: n for n in scope.consumers.get(value, ()) if n.op != "Shape"}
+    return {scope.positions[n.index]: n for n in scope.value_readers(value)}
 
 
 def _is_projection(scope: Scope, node: Node, values: set[str]) -> bool:

@@ -13,6 +13,7 @@ from atcfuse.graph.constants import scalar
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.match.levels import absorbs, is_ordinary
+from atcfuse.moves.respelling import Several
 
 _ON_THE_WAY = frozenset({"Add", "Sub", "Mul", "Div", "Where", "Cast", "Reshape", "Max", "Tanh", "Identity"})
 _FAR = 12
@@ -20,7 +21,7 @@ _FAR = 12
 
 
 @dataclass(frozen=True)
-class Rescaling:
+class Rescaling(Several):
     """A factor that may move: from `scale` to the queries of `product`, or to both operands of `total`."""
 
     scope: Scope
@@ -29,15 +30,9 @@ class Rescaling:
     total: Node | None = None
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The nodes that the move replaces."""
-        nodes = (self.scale, self.product) if self.total is None else (self.scale, self.total)
-        return frozenset(n.index for n in nodes)
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.scale.name
+        return (self.scale, self.product if self.total is None else self.total)
 
 
 def find(scope: Scope, node: Node) -> Rescaling | None:
@@ -46,7 +41,7 @@ def find(scope: Scope, node: Node) -> Rescaling | None:
         return None
     for at in (0, 1) if node.op == "Mul" else (0,):
         maker = scope.producers.get(node.inputs[at])
-        if maker is None or len(maker.inputs) != 2 or not _only_read_by(scope, node.inputs[at], node):
+        if maker is None or len(maker.inputs) != 2 or not scope.is_read_by_one(node.inputs[at], node):
             continue
         found = _of_heads(scope, node, maker, at) if maker.op == "MatMul" else _of_sum(scope, node, maker, at)
         if found is not None and leads_to_softmax(scope, node.outputs[0]):
@@ -109,7 +104,7 @@ def _of_sum(scope: Scope, node: Node, total: Node, at: int) -> Rescaling | None:
             product is None
             or product.op not in ("MatMul", "Einsum")
             or not product.inputs[1:]
-            or not _only_read_by(scope, value, total)
+            or not scope.is_read_by_one(value, total)
         ):
             continue
         if is_ordinary(scope, other) or absorbs(scope, other):
@@ -117,16 +112,11 @@ def _of_sum(scope: Scope, node: Node, total: Node, at: int) -> Rescaling | None:
     return None
 
 
-def _only_read_by(scope: Scope, value: str, reader: Node) -> bool:
-    readers = [n for n in scope.readers(value) if n.op != "Shape"]
-    return not scope.is_output(value) and [n.index for n in readers] == [reader.index]
-
-
 def leads_to_softmax(scope: Scope, value: str) -> bool:
     """Whether a value comes to a Softmax, one reader after the other."""
     for _ in range(_FAR):
-        readers = [n for n in scope.readers(value) if n.op != "Shape"]
-        if len(readers) != 1 or scope.is_output(value):
+        readers = scope.value_readers(value)
+        if len(readers) != 1 or scope.escapes(value):
             return False
         if readers[0].op == "Softmax":
             return True

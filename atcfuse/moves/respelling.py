@@ -1,7 +1,8 @@
-"""What moves of one node have in common."""
+"""What moves have in common, and those of one node."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,22 +13,36 @@ from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.schema import signature
 
 
+class Several(ABC):
+    """A move of the nodes that are `replaced`; the first of them gives it its name."""
+
+    @property
+    @abstractmethod
+    def replaced(self) -> tuple[Node, ...]:
+        """The nodes that the move replaces."""
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The same by index."""
+        return frozenset(node.index for node in self.replaced)
+
+    @property
+    def name(self) -> str:
+        """What the move is remembered by."""
+        return self.replaced[0].name
+
+
 @dataclass(frozen=True)
-class Respelling:
+class Respelling(Several):
     """A move that replaces one node."""
 
     scope: Scope
     node: Node
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The node that is replaced."""
-        return frozenset((self.node.index,))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.node.name
+        return (self.node,)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
+from atcfuse.moves.respelling import Several
 from atcfuse.moves.unshare import is_rotated
 
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
@@ -22,7 +23,7 @@ _MOST_NODES = 48
 
 
 @dataclass(frozen=True)
-class Sinking:
+class Sinking(Several):
     """Transposes by one `perm`, the row-wise `nodes` that read them in order, and the `end` that takes their place."""
 
     scope: Scope
@@ -32,14 +33,9 @@ class Sinking:
     perm: tuple[int, ...]
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The nodes that the move replaces."""
-        return frozenset(n.index for n in (*self.transposes, *self.nodes, self.end))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.end.name
+        return (self.end, *self.transposes, *self.nodes)
 
 
 def find(scope: Scope, node: Node) -> Sinking | None:
@@ -48,7 +44,7 @@ def find(scope: Scope, node: Node) -> Sinking | None:
         return _behind(scope, node)
     if node.op not in _ELEMENTWISE and node.op not in _NORMS:
         return None
-    readers = [n for n in scope.readers(node.outputs[0]) if n.op != "Shape"]
+    readers = scope.value_readers(node.outputs[0])
     if any(r.op == "Concat" or _is_row_wise(scope, r) for r in readers):
         return None
     if is_rotated(scope, node.outputs[0]):  # a rotary embedding takes the norm and the Transpose in as they stand

@@ -15,6 +15,7 @@ from atcfuse.dims import Dim
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import is_view
+from atcfuse.moves.respelling import Several
 
 _EXACT_RESHAPE = 14
 """The opset from which on a Reshape can be told that 0 means no elements, not the operand's own extent."""
@@ -47,7 +48,7 @@ class _Linear:
 
 
 @dataclass(frozen=True)
-class Commuting:
+class Commuting(Several):
     """A Transpose that may move: down past the projections that read it, or up before the one that it reads."""
 
     scope: Scope
@@ -57,15 +58,13 @@ class Commuting:
     up: bool = False
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The nodes that the move replaces."""
-        nodes = [self.transpose, *(n for linear in self.linears for n in linear.nodes)]
-        return frozenset(n.index for n in (*nodes, *([self.unflatten] if self.unflatten else ())))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.transpose.name
+        return (
+            self.transpose,
+            *(n for linear in self.linears for n in linear.nodes),
+            *([self.unflatten] if self.unflatten else ()),
+        )
 
 
 def find(scope: Scope, node: Node) -> Commuting | None:
@@ -88,7 +87,8 @@ def _of_leading_axes(scope: Scope, node: Node) -> bool:
     return perm[-1] == len(perm) - 1 and sorted(perm) == list(range(len(perm))) and perm != tuple(sorted(perm))
 
 
-def _only_read_by(scope: Scope, value: str, reader: Node) -> bool:
+def _has_no_other_reader(scope: Scope, value: str, reader: Node) -> bool:
+    """Whether nothing else reads the value, not even its shape, which a move changes."""
     return not scope.is_output(value) and [n.index for n in scope.readers(value)] == [reader.index]
 
 
@@ -97,7 +97,7 @@ def _down(scope: Scope, node: Node) -> Commuting | None:
     value = node.outputs[0]
     if scope.escapes(value):
         return None
-    readers = [n for n in scope.consumers.get(value, ()) if n.op != "Shape"]
+    readers = scope.value_readers(value)
     linears = [_projection_of(scope, reader, value) for reader in readers]
     if not linears or not all(linears):
         return None
@@ -109,7 +109,7 @@ def _projection_of(scope: Scope, node: Node, value: str) -> _Linear | None:
         return None
     linear = _with_bias(scope, node)
     result = linear.result
-    readers = [n for n in scope.consumers.get(result, ()) if n.op != "Shape"]
+    readers = scope.value_readers(result)
     if scope.escapes(result) or not readers:
         return None
     return linear if all(is_view(n) for n in readers) else None
@@ -118,7 +118,7 @@ def _projection_of(scope: Scope, node: Node, value: str) -> _Linear | None:
 def _with_bias(scope: Scope, product: Node) -> _Linear:
     value = product.outputs[0]
     readers = scope.consumers.get(value, [])
-    if len(readers) == 1 and _is_bias(scope, readers[0], value) and _only_read_by(scope, value, readers[0]):
+    if len(readers) == 1 and _is_bias(scope, readers[0], value) and _has_no_other_reader(scope, value, readers[0]):
         return _Linear(product, readers[0])
     return _Linear(product, None)
 
@@ -141,14 +141,13 @@ def _up(scope: Scope, node: Node) -> Commuting | None:
     """What the Transpose reads is a projection of a view, of rows as they are or flattened to a matrix for it."""
     value = node.inputs[0]
     maker = scope.producers.get(value)
-    if maker is None or not _only_read_by(scope, value, node):
+    if maker is None or not _has_no_other_reader(scope, value, node):
         return None
     unflatten = maker if maker.op == "Reshape" else None
     if unflatten is not None:
         value = unflatten.inputs[0]
         maker = scope.producers.get(value)
-        others = [n.index for n in scope.readers(value) if n.op != "Shape"]
-        if maker is None or scope.escapes(value) or others != [unflatten.index]:
+        if maker is None or not scope.is_read_by_one(value, unflatten):
             return None
     linear = _projection_making(scope, maker)
     if linear is None or not _from_view(scope, linear.product.inputs[0]):
@@ -170,7 +169,7 @@ def _projection_making(scope: Scope, node: Node) -> _Linear | None:
         product = scope.producers.get(value)
         if product is not None and product.op in ("MatMul", "Gemm") and _is_bias(scope, node, value):
             inner = _projection_making(scope, product)
-            if inner is not None and _only_read_by(scope, value, node):
+            if inner is not None and _has_no_other_reader(scope, value, node):
                 return _Linear(product, node)
     return None
 

@@ -13,13 +13,14 @@ from atcfuse.graph.constants import scalar
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import is_view
+from atcfuse.moves.respelling import Several
 
 _FAR = 3
 """Views between a part of the projection and what rotates it."""
 
 
 @dataclass(frozen=True)
-class Parting:
+class Parting(Several):
     """A Transpose and the views that read it, each of which gets one of its own; a Split becomes Slices."""
 
     scope: Scope
@@ -27,14 +28,9 @@ class Parting:
     readers: tuple[Node, ...]
 
     @property
-    def members(self) -> frozenset[int]:
+    def replaced(self) -> tuple[Node, ...]:
         """The nodes that the move replaces."""
-        return frozenset(n.index for n in (self.transpose, *self.readers))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.transpose.name
+        return (self.transpose, *self.readers)
 
 
 def find(scope: Scope, node: Node) -> Parting | None:
@@ -42,7 +38,7 @@ def find(scope: Scope, node: Node) -> Parting | None:
     if node.op != "Transpose" or scope.escapes(node.outputs[0]):
         return None
     value = node.outputs[0]
-    readers = tuple(n for n in scope.consumers.get(value, ()) if n.op != "Shape")
+    readers = tuple(scope.value_readers(value))
     parts = [o for n in readers for o in n.outputs if o]
     if len(parts) < 2 or len({n.index for n in readers}) != len(readers):
         return None
@@ -104,7 +100,7 @@ def _bounds(scope: Scope, split: Node) -> list[tuple[int, int]] | None:
 def is_rotated(scope: Scope, value: str) -> bool:
     """Whether a part is cut, negated or multiplied with more than a number, after views at most."""
     for _ in range(_FAR):
-        readers = [n for n in scope.consumers.get(value, ()) if n.op != "Shape"]
+        readers = scope.value_readers(value)
         if len(readers) != 1 or not is_view(readers[0]) or readers[0].op in ("Slice", "Split"):
             break
         value = readers[0].outputs[0]

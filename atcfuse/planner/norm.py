@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from atcfuse.device import Device
@@ -11,6 +12,7 @@ from atcfuse.planner.work import KernelWork, no_kernels, platform
 from atcfuse.tiling import ceil_div, layer_norm_qkv
 
 _NORM_PASSES = VECTOR_PASSES["LayerNormalization"]
+_SUM_PASSES = {4: 1, 2: 4}  # by element bytes: converted, added, rounded and converted back
 
 
 def plan_norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
@@ -20,11 +22,13 @@ def plan_norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float 
 
 @lru_cache(maxsize=1024)
 def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> KernelWork | Refusal:
-    kernel = "layer_norm_qkv" if problem.norm else "qkv"
+    kernel = "qkv" if not problem.norm else "add_layer_norm_qkv" if problem.is_sum else "layer_norm_qkv"
     if device.family is None:
         return no_kernels(device)
     if device.family != "910B":
         return Refusal("ATF336", f"{kernel} hands rows from vector to cube cores, {device.name} has none apart")
+    # Assumed sizes may contradict each other, as positions and a longer sequence do; summands then count in full.
+    problem = replace(problem, periods=tuple([p or problem.rows for p in problem.periods]))
     reason = layer_norm_qkv.refusal(problem)
     if reason is not None:
         return Refusal("ATF338", f"the kernel takes {reason}", kernel)
@@ -36,6 +40,7 @@ def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> 
     tasks = max(1, tiling.tasks)  # no rows, no task: the launch remains
     rounds = ceil_div(tasks, tiling.blocks)
     weights = problem.hidden * columns * problem.element_bytes
+    repeated = problem.hidden * problem.element_bytes * sum(p for p in problem.periods if p and p < problem.rows)
     # Projections alone save nothing but launches, so generated products must not lose more than these at their worst.
     # With a norm they may, although every block of rows reads the weights again: so do the toolkit's own products, by
     # which the baseline is counted. Asking for a saving at the low end too would keep long sequences unfused, and a
@@ -45,7 +50,7 @@ def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> 
         reads={"inputs": predicted.tensor_bytes_read},
         writes={"outputs": outputs},
         sizes={"inputs": inputs},
-        resident={"inputs": weights},
+        resident={"inputs": weights + repeated},
         workspace_read=predicted.workspace_bytes_read,
         workspace_written=predicted.workspace_bytes_written,
         workspace_footprint=predicted.workspace_footprint,
@@ -66,8 +71,9 @@ def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> 
 
 
 def _vector_elements(problem: layer_norm_qkv.Problem, tiling: layer_norm_qkv.Plan) -> int:
-    """Rows are normalised once for every group of columns."""
-    return _NORM_PASSES * problem.rows * problem.hidden * tiling.groups if problem.norm else 0
+    """Rows are added up and normalised once for every group of columns."""
+    passes = _NORM_PASSES + (len(problem.periods) - 1) * _SUM_PASSES[problem.element_bytes]
+    return passes * problem.rows * problem.hidden * tiling.groups if problem.norm else 0
 
 
 def _form(problem: layer_norm_qkv.Problem, tiling: layer_norm_qkv.Plan) -> str:

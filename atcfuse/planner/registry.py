@@ -69,7 +69,7 @@ def _softmax(signature: Signature, shapes: Shapes, device: Device, occupancy: fl
 
 PLANNERS: Mapping[str, Planner] = {
     "attention": _attention,
-    **dict.fromkeys(("layer_norm_qkv", "qkv"), _norm),
+    **dict.fromkeys(("layer_norm_qkv", "add_layer_norm_qkv", "qkv"), _norm),
     **dict.fromkeys(("add_layer_norm", "add_rms_norm", "layer_norm", "modulated_layer_norm", "rms_norm"), _row_norm),
     **dict.fromkeys(("ffn", "layer_norm_ffn"), _ffn),
     "elementwise": _elementwise,

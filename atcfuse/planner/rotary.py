@@ -12,6 +12,7 @@ from atcfuse.tiling import ceil_div, rotary_embedding
 
 _PASSES = 5  # widening, two products, a sum, narrowing; for every element that is rotated
 _NORM_PASSES = 4  # squares, their sum, a quotient and a product
+_MEAN_PASSES = 2  # a sum and a difference
 _SHIFTED_PASSES = 4  # widening and merging both shifted copies
 
 
@@ -36,14 +37,17 @@ def _rotary(problem: rotary_embedding.Problem, device: Device, occupancy: float)
     angles = prod(problem.angles) * of.rotary_dim * of.angle_bytes
     sizes = {name: prod(r) * of.head_dim * of.element_bytes for name, r in zip("qk", problem.results, strict=False)}
     passes = _PASSES + (_SHIFTED_PASSES if of.interleaved else 0) + (_NORM_PASSES if of.normed else 0)
-    gammas = {f"{name}_gamma": of.head_dim * of.gamma_bytes for name in "qk"[: of.normed]}
+    passes += _MEAN_PASSES * of.centred + (of.normed > 0 and of.shifts)
+    gammas = {
+        name: of.head_dim * of.gamma_bytes * (problem.results[k][1] if of.by_head else 1) for name, k in of.scales
+    }
     return KernelWork(
         kernel="rotary_embedding",
         reads=predicted.reads,
         writes=predicted.writes,
         sizes={**sizes, "cos": angles, "sin": angles, **gammas},
         resident={"cos": angles, "sin": angles, **gammas},
-        vector_elements=passes * vectors * of.rotary_dim,
+        vector_elements=passes * vectors * (of.head_dim if of.normed else of.rotary_dim),
         dtype="float16" if of.element_bytes == 2 else "float32",
         form=predicted.form,
         tasks=tiling.tasks,

@@ -89,10 +89,11 @@ IDENTITY = "Identity"
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A standard node that a rule of level `constant` makes: `like` names the step whose attributes it keeps.
+    """A standard node that a rule of level `constant` makes: `like` is the step whose attributes it keeps, "" for none.
 
-    An Identity is like none: in its place stood launches that did nothing.
-    Inputs name values of the match or `tensors` of the rule, or are standard nodes themselves, whose `output` is "".
+    An Identity is like none: in its place stood launches that did nothing. A node without an `op` is that of the step
+    `like` once more, reading the one input instead of its first; where that step is bound to no node of its own, there
+    is none. Inputs name values of the match or `tensors` of the rule, or are nodes themselves, whose `output` is "".
     """
 
     output: str

@@ -1,4 +1,4 @@
-"""Tiling of the `layer_norm_qkv` and `qkv` kernels and the bytes that they move.
+"""Tiling of the `layer_norm_qkv`, `add_layer_norm_qkv` and `qkv` kernels and the bytes that they move.
 
 `plan` computes what the kernels' own `layer_norm_qkv_host.h.j2` computes on the host of the chip; `predict` counts what
 a kernel then moves and holds, to the byte, as the twin counts it. Integers only, so that both sides agree.
@@ -15,6 +15,7 @@ from typing import Any
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform, ceil_div, round_up
 from atcfuse.tiling.cube import Prediction
+from atcfuse.tiling.row_norm import SUMMANDS, period_of, sum_shape
 
 MAX_PROJECTIONS = 4
 _TILES = 2  # buffers of a vector queue
@@ -32,6 +33,7 @@ _MESSAGE_BYTES = 128
 _L1_RESERVE = 2_048
 _LOAD_BYTES = 32  # into L1, a cycle
 _ROW_INSTRUCTIONS = 25
+_SUMMAND_INSTRUCTIONS = 5  # of a row, for each further summand
 _START_UP = 16  # cycles of a vector instruction beside its repeats
 _STREAMED_STEP = 4  # base blocks along K in L1 where A does not stay there
 _BYTES = {ELEMENT_TYPES[name]: size for name, size in (("float32", 4), ("float16", 2), ("bfloat16", 2))}
@@ -48,10 +50,12 @@ class Projection:
 
 @dataclass(frozen=True)
 class Problem:
-    """One node: x is [rows, hidden] once its leading dims are folded.
+    """One node: x, or the sum, is [rows, hidden] once its leading dims are folded.
 
     `element_bytes` is of x, weights, biases and outputs; `gamma_bytes` and `beta_bytes` are 0 where there are none.
     `widens_bias` holds for bfloat16, whose biases the cube takes as float only. Without `norm` the cube reads x itself.
+    `periods` are the rows of each summand where rows are a sum, which begins anew after so many, or None where they do
+    not repeat evenly.
     """
 
     rows: int
@@ -63,6 +67,13 @@ class Problem:
     widens_bias: bool = False
     normalized: bool = False
     norm: bool = True
+    periods: tuple[int | None, ...] = ()
+    keeps_sum: bool = False
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether rows are added up before they are normalised."""
+        return len(self.periods) > 1
 
     @property
     def widest(self) -> int:
@@ -155,23 +166,25 @@ def problem_of(
     attributes: Mapping[str, Any], dtypes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
 ) -> Problem:
     """The problem of a fused node: its attributes, and element types and static shapes of its operands by name."""
-    *leading, hidden = shapes["x"]
-    projections = []
+    summands = [name for name in SUMMANDS if name in dtypes]
+    whole = sum_shape([tuple(shapes[name]) for name in summands])
+    element, projections = dtypes[summands[0]], []
     for index in range(attributes["num_projections"]):
         transposed = bool(attributes["transposed"][index])
         columns = shapes[f"w{index + 1}"][0 if transposed else 1]
         projections.append(Projection(columns, transposed, f"b{index + 1}" in dtypes))
     return Problem(
-        rows=prod(leading),
-        hidden=hidden,
+        rows=prod(whole[:-1]),
+        hidden=whole[-1],
         projections=tuple(projections),
-        element_bytes=_BYTES[dtypes["x"]],
+        element_bytes=_BYTES[element],
         gamma_bytes=_BYTES[dtypes["gamma"]] if "gamma" in dtypes else 0,
         beta_bytes=_BYTES[dtypes["beta"]] if "beta" in dtypes else 0,
-        widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"]
-        and ("norm" in attributes or any(p.bias for p in projections)),
+        widens_bias=element == ELEMENT_TYPES["bfloat16"] and ("norm" in attributes or any(p.bias for p in projections)),
         normalized="normalized" in dtypes,
         norm="norm" in attributes,
+        periods=tuple(period_of(tuple(shapes[name]), whole) for name in summands) if len(summands) > 1 else (),
+        keeps_sum="sum" in dtypes,
     )
 
 
@@ -183,6 +196,8 @@ def refusal(problem: Problem) -> str | None:
         return "hidden size from 1 to 65519: a row stride of the cube has 16 bits"
     if problem.rows > (2**31 - 1) // 2 or problem.rows * problem.hidden > 2**36:
         return "fewer than 2^30 rows and at most 2^36 elements"
+    if problem.rows and not all(problem.periods):
+        return "summands with the rows of the sum, or fewer that repeat in order"
     for p in problem.projections:
         if p.columns < 1 or p.columns > (2**31 - 1) // 2 or (not p.transposed and p.columns > _MAX_STRIDE):
             return "projections of 1 to 65535 columns: a row stride of the cube has 16 bits"
@@ -236,7 +251,7 @@ def predict(tiling: Plan) -> Prediction:
     for core in range(2 * tiling.blocks):
         counts.add_core(tiling, core)
     outputs = problem.rows * sum(p.columns for p in problem.projections) * problem.element_bytes
-    kept = problem.rows * problem.hidden * problem.element_bytes if problem.normalized else 0
+    kept = (problem.normalized + problem.keeps_sum) * problem.rows * problem.hidden * problem.element_bytes
     base_a = tiling.base_m * tiling.base_k * problem.element_bytes
     base_b = tiling.base_n * tiling.base_k * problem.element_bytes
     bias_table = tiling.base_n * (2 if problem.element_bytes == 2 and not problem.widens_bias else 4)
@@ -296,7 +311,7 @@ class _Counts:
         """Rows of a task are normalised into the slot; gamma and beta stay on chip where a row is there whole."""
         problem = tiling.problem
         affine = problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
-        self.tensor_read += row_bytes * (1 if tiling.row_fits else 2)
+        self.tensor_read += row_bytes * max(1, len(problem.periods)) * (1 if tiling.row_fits else 2)
         self.tensor_read += affine if first or not tiling.row_fits else 0
         self.workspace_written += row_bytes
 
@@ -321,7 +336,8 @@ def _union(intervals: set[tuple[int, int]]) -> int:
 def _input_bytes(problem: Problem) -> int:
     affine = problem.hidden * (problem.gamma_bytes + problem.beta_bytes)
     weights = sum(p.columns * (problem.hidden + p.bias) for p in problem.projections)
-    return (problem.rows * problem.hidden + weights) * problem.element_bytes + affine
+    rows = sum(period or 0 for period in problem.periods) if problem.is_sum else problem.rows
+    return (rows * problem.hidden + weights) * problem.element_bytes + affine
 
 
 def _ub_bytes(tiling: Plan) -> int:
@@ -362,7 +378,8 @@ def _estimate(problem: Problem, chip: Platform, rows: int, groups: int, columns:
     tasks = ceil_div(problem.rows, rows) * groups
     cube = rows * columns * problem.hidden // (4096 if problem.element_bytes == 2 else 1024)
     loaded = (rows + columns) * problem.hidden * problem.element_bytes
-    row_cycles = problem.norm * _ROW_INSTRUCTIONS * (ceil_div(problem.hidden, _LANE) + _START_UP)
+    instructions = _ROW_INSTRUCTIONS + _SUMMAND_INSTRUCTIONS * max(0, len(problem.periods) - 1)
+    row_cycles = problem.norm * instructions * (ceil_div(problem.hidden, _LANE) + _START_UP)
     busiest = ceil_div(tasks, chip.cube_cores) * max(cube, loaded // _LOAD_BYTES)
     vector = ceil_div(tasks, 2 * chip.cube_cores) * min(rows, problem.rows) * row_cycles
     return busiest + vector, tasks * loaded

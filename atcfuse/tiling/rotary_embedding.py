@@ -16,7 +16,6 @@ MAX_PITCH = 2040
 _MAX_REPEAT = 255
 _MIN_ROWS = 16
 _MAX_COUNT = (2**31 - 1) // 2
-_FLOAT_PLANES = 4
 _BLOCK = 32
 _MAX_GAP = 65535
 _EIGHT = 8
@@ -29,7 +28,8 @@ class Signature:
     """What a kernel is compiled for: elements of a vector, how many are rotated, which make pairs, element sizes.
 
     `whole_blocks` holds for Ascend310P, whose copies move blocks of 32 bytes only. `normed` operands are normalised
-    first, by scales whose elements have `gamma_bytes`.
+    first, by scales whose elements have `gamma_bytes`; `shifts` holds where there is a shift beside each, `by_head`
+    where every head has its own, `centred` where means are taken away.
     """
 
     head_dim: int
@@ -40,6 +40,9 @@ class Signature:
     whole_blocks: bool = False
     normed: int = 0
     gamma_bytes: int = 0
+    shifts: bool = False
+    by_head: bool = False
+    centred: bool = False
 
     @property
     def planes(self) -> int:
@@ -63,14 +66,30 @@ class Signature:
 
     @property
     def rest_pitch(self) -> int:
-        """The same for the elements that are only copied, 0 where there are none."""
-        return round_up(self.head_dim - self.rotary_dim, _BLOCK // self.element_bytes)
+        """The same for the elements that are not rotated, 0 where there are none."""
+        return round_up(self.head_dim - self.rotary_dim, 16 if self.normed else _BLOCK // self.element_bytes)
+
+    @property
+    def float_planes(self) -> int:
+        """Planes of floats: neighbours that are normalised take one more for their squares."""
+        return 5 if self.normed and self.interleaved else 4
+
+    @property
+    def vectors(self) -> int:
+        """Scales and shifts of an operand."""
+        return 1 + self.shifts
+
+    @property
+    def scale_row(self) -> int:
+        """Elements of a scale on chip: planes as an operand is loaded, and what is not rotated."""
+        return self.loaded * self.pitch + self.rest_pitch
 
     @property
     def bytes_per_row(self) -> int:
-        """UB bytes of a row: operand and result double-buffered, float planes, what is only copied, its root."""
-        buffers = 2 * (self.loaded + self.planes) * self.element_bytes + 4 * _FLOAT_PLANES
-        return buffers * self.pitch + 2 * self.rest_pitch * self.element_bytes + (_ROOT_BYTES if self.normed else 0)
+        """UB bytes of a row: operand and result double-buffered, float planes, what is not rotated, its root."""
+        buffers = 2 * (self.loaded + self.planes) * self.element_bytes + 4 * self.float_planes
+        rest = 4 * self.element_bytes + 4 if self.normed else 2 * self.element_bytes
+        return buffers * self.pitch + self.rest_pitch * rest + (_ROOT_BYTES if self.normed else 0)
 
     @property
     def bytes_per_angles(self) -> int:
@@ -79,13 +98,19 @@ class Signature:
 
     @property
     def gammas_bytes(self) -> int:
-        """UB bytes of the scales of all normalised operands as float, and of one as loaded."""
-        return self.planes * self.pitch * (4 * self.normed + self.gamma_bytes) if self.normed else 0
+        """UB bytes of the scales and shifts of all normalised operands as float, and of one as loaded."""
+        return self.scale_row * (4 * self.normed * self.vectors + self.gamma_bytes) if self.normed else 0
 
     @property
     def bytes_of_norm(self) -> int:
         """UB bytes of scales, and of roots of rows that fill up the last eight of a tile."""
         return self.gammas_bytes + (_EIGHT - 1) * _ROOT_BYTES if self.normed else 0
+
+    @property
+    def scales(self) -> list[tuple[str, int]]:
+        """Scales and shifts by name, each with the operand that it belongs to."""
+        kinds = ("gamma", "beta")[: self.vectors]
+        return [(f"{name}_{kind}", k) for kind in kinds for k, name in enumerate("qk"[: self.normed])]
 
     @property
     def read_elements(self) -> int:
@@ -200,6 +225,8 @@ def refusal(problem: Problem, chip: Platform) -> str | None:
         row * problem.of.element_bytes % _BLOCK for row, _ in filter(None, problem.packed)
     ):
         return "rows do not lie whole blocks of 32 bytes apart"
+    if problem.of.by_head and problem.row_axis != 1:
+        return "where heads have scales of their own, angles must change along the axis behind them"
     return "a vector does not fit the unified buffer" if _most_rows(problem, chip) < 1 else None
 
 
@@ -238,6 +265,14 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     return Plan(problem, rows, row_blocks, groups, tasks, max(1, min(chip.vector_cores, tasks)))
 
 
+def _scale_loads(tiling: Plan, operand: int) -> int:
+    """How often an operand's scale is read: once by each core, or once for every head of a task."""
+    problem = tiling.problem
+    if not problem.of.by_head:
+        return tiling.blocks * min(1, tiling.tasks)
+    return problem.batches * tiling.row_blocks * problem.results[operand][1]
+
+
 def predict(tiling: Plan) -> Prediction:
     """What one launch with this tiling moves and holds."""
     problem, of = tiling.problem, tiling.problem.of
@@ -249,10 +284,7 @@ def predict(tiling: Plan) -> Prediction:
     loads = problem.heads if problem.angles_by_head else min(tiling.groups, problem.heads)
     rows = problem.rows if problem.own_angles else tiling.row_blocks
     angles = problem.batches * loads * rows * of.rotary_dim * of.angle_bytes
-    gammas = {
-        f"{name}_gamma": tiling.blocks * min(1, tiling.tasks) * of.head_dim * of.gamma_bytes
-        for name in "qk"[: of.normed]
-    }
+    gammas = {name: _scale_loads(tiling, k) * of.read_elements * of.gamma_bytes for name, k in of.scales}
     filling = round_up(tiling.rows_per_tile, _EIGHT) - tiling.rows_per_tile
     norm = {"norm": of.gammas_bytes + filling * _ROOT_BYTES} if of.normed else {}
     buffers = {

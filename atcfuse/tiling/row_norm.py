@@ -95,11 +95,11 @@ def problem_of(
     `modulated` holds where gamma and beta may have several rows.
     """
     summands = [tuple(shapes[name]) for name in SUMMANDS if name in dtypes]
-    whole = _sum_shape(summands)
+    whole = sum_shape(summands)
     return Problem(
         rows=prod(whole[:-1]),
         hidden=whole[-1],
-        periods=tuple(_period(shape, whole) for shape in summands),
+        periods=tuple(period_of(shape, whole) for shape in summands),
         element_bytes=_BYTES[next(dtypes[name] for name in SUMMANDS if name in dtypes)],
         gamma_bytes=_BYTES[dtypes["gamma"]] if "gamma" in dtypes else 0,
         beta_bytes=_BYTES[dtypes["beta"]] if "beta" in dtypes else 0,
@@ -189,13 +189,14 @@ def _span(shape: tuple[int, ...], whole: tuple[int, ...]) -> int | None:
     return max(span, 1)
 
 
-def _sum_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def sum_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that summands broadcast to."""
     columns = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
     return tuple(reversed([next((size for size in sizes if size != 1), 1) for sizes in columns]))
 
 
-def _period(shape: tuple[int, ...], whole: tuple[int, ...]) -> int | None:
-    """The rows of a summand, None where they do not repeat evenly in the sum's."""
+def period_of(shape: tuple[int, ...], whole: tuple[int, ...]) -> int | None:
+    """How many rows a summand has, None where they do not repeat evenly in the sum's."""
     padded = (1,) * (len(whole) - len(shape)) + shape
     if padded[-1] != whole[-1]:
         return None

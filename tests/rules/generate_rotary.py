@@ -18,7 +18,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "negate": ("after", "times", "before"),
     "width": ("all", "some"),
     "island": ("no", "operand", "angles"),
-    "norm": ("no", "vectors"),
+    "norm": ("no", "mean_square", "variance"),
     "angles": ("positions", "broadcast", "batch", "unsqueezed"),
     "order": ("cos_first", "sin_first", "factors_swapped"),
     "read": ("no", "cache", "shape"),
@@ -34,8 +34,6 @@ def valid(case: Mapping[str, str]) -> bool:
     if case["pairs"] == "neighbours" and case["cut"] != "slice":
         return False
     if case["start"] == "before" and case["read"] == "cache":
-        return False
-    if case["norm"] == "vectors" and (case["pairs"], case["width"]) != ("halves", "all"):
         return False
     # Neither is there anything to convert in float32.
     return not (case["island"] != "no" and case["dtype"] == "float32")
@@ -66,7 +64,7 @@ class _Rotary:
         heads = (H,) if self.case["count"] == "one" else (H, 1)
         for name, count in zip(("q", "k"), heads, strict=False):
             x = self._operand(name, count)
-            y = self._rotary(self._normed(name, x) if self.case["norm"] == "vectors" else x, cos, sin)
+            y = self._rotary(x if self.case["norm"] == "no" else self._normed(name, x), cos, sin)
             if self.case["read"] == "cache":
                 past = self.b.input(f"past_{name}", [self.batch, count, "past", D])
                 self.feed[past] = self._values(B, count, P, D)
@@ -137,14 +135,21 @@ class _Rotary:
         return b.op("Concat", y, rest, axis=-1) if rest else y
 
     def _normed(self, name: str, x: str) -> str:
-        """RMSNorm of every vector, computed in float32 and rounded before it is scaled."""
-        b = self.b
+        """RMSNorm or LayerNorm of every vector, computed in float32 and rounded before it is scaled."""
+        b, centred = self.b, self.case["norm"] == "variance"
         gamma = b.input(f"{name}_gamma", [D])
         self.feed[gamma] = self._values(D)
         wide = b.cast(x, 1)
+        if centred:
+            wide = b.op("Sub", wide, b.op("ReduceMean", wide, axes=[-1]))
         mean = b.op("ReduceMean", b.op("Mul", wide, wide), axes=[-1])
         root = b.op("Sqrt", b.op("Add", mean, b.constant(1e-3, "float32")))
-        return b.op("Mul", gamma, b.cast(b.op("Div", wide, root), b.element))
+        scaled = b.op("Mul", gamma, b.cast(b.op("Div", wide, root), b.element))
+        if not centred:
+            return scaled
+        beta = b.input(f"{name}_beta", [D])
+        self.feed[beta] = self._values(D)
+        return b.op("Add", scaled, beta)
 
     def _minus(self, x: str) -> str:
         if self.case["negate"] == "times":

@@ -38,7 +38,7 @@ def test_a_model_in_memory_is_not_changed():
     result = atcfuse.optimize(model)
     assert model.SerializeToString() == before
     layer = ["FusedAttention", "FusedLayerNormFFN", "FusedLinear"]
-    projections = ["FusedAddLayerNorm", "FusedQKV", "FusedLayerNormQKV"]  # of the embeddings' sum, and of a layer's
+    projections = ["FusedAddLayerNormQKV", "FusedLayerNormQKV"]  # of the embeddings' sum, and of a layer's
     assert _fused(result.model) == sorted([*layer, *layer, *projections, "FusedLayerNorm", "FusedLinear"])
     assert result.graph is None
 

@@ -225,12 +225,6 @@ def test_projects_of_self_and_cross_attention_type_check(name: str, tmp_path: Pa
     assert text.count('REGISTER_CUSTOM_OP("PartitionedCall")') == len(shared)
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled kernels of this session."""
-    return tmp_path_factory.mktemp("programs")
-
-
 FAMILIES = [
     (BERT, "/bert/encoder/layer.0/attention/self/FusedAttention", SOC, DEFAULT_MODE),
     pytest.param("gpt2_ts14_fp32_dynamic.onnx", None, SOC, KEEP, marks=pytest.mark.slow),

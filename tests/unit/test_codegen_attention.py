@@ -31,12 +31,6 @@ ONE_CORE = replace(PLATFORM_910B, cube_cores=1, vector_cores=2)
 """A chip on which splitting work does not pay: the tiling takes its largest tiles."""
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled kernels of this session."""
-    return tmp_path_factory.mktemp("programs")
-
-
 def check(outcome: Outcome, dtype: type) -> None:
     """The numbers are right and every predicted figure is what the twin counted."""
     assert outcome.error < TOLERANCE[dtype]

@@ -202,12 +202,12 @@ EMPTY = [(0, 64)]
 @needs_compiler
 @pytest.mark.parametrize("family", ["910B", "310P"])
 @pytest.mark.parametrize("seed", range(4))
-def test_random_expressions_agree_with_the_oracle(seed: int, family: str, tmp_path: Path) -> None:
+def test_random_expressions_agree_with_the_oracle(seed: int, family: str, programs: Path) -> None:
     expression = random_expression(seed, family)
     kernel = kernel_of(expression, family)
     sizes = [*SIZES, *(RAGGED if family == "910B" else [])]
     for at, (rows, columns) in enumerate(random.Random(seed).sample(sizes, 3)):
-        check(kernel, inputs_of(expression, rows, columns, at, kernel.signature.dtypes), tmp_path)
+        check(kernel, inputs_of(expression, rows, columns, at, kernel.signature.dtypes), programs)
 
 
 CHAIN = Expression(
@@ -235,29 +235,29 @@ FLAT = Expression(
 
 @needs_compiler
 @pytest.mark.parametrize(("rows", "columns"), [*SIZES, *RAGGED, *EMPTY])
-def test_every_kind_of_broadcast_at_every_size(rows: int, columns: int, tmp_path: Path) -> None:
+def test_every_kind_of_broadcast_at_every_size(rows: int, columns: int, programs: Path) -> None:
     kernel = kernel_of(CHAIN)
-    check(kernel, inputs_of(CHAIN, rows, columns, 1, kernel.signature.dtypes), tmp_path)
+    check(kernel, inputs_of(CHAIN, rows, columns, 1, kernel.signature.dtypes), programs)
 
 
 @needs_compiler
 @pytest.mark.parametrize("count", [32, 33, 63, 64, 65, 2048, 2049, 16385, 70001])
 @pytest.mark.parametrize("family", ["910B", "310P"])
-def test_flat_tensors_of_any_length(count: int, family: str, tmp_path: Path) -> None:
+def test_flat_tensors_of_any_length(count: int, family: str, programs: Path) -> None:
     kernel = kernel_of(FLAT, family)
-    check(kernel, inputs_of(FLAT, 1, count, 2, kernel.signature.dtypes), tmp_path)
+    check(kernel, inputs_of(FLAT, 1, count, 2, kernel.signature.dtypes), programs)
 
 
 @needs_compiler
-def test_a_small_chip_takes_more_tiles(tmp_path: Path) -> None:
+def test_a_small_chip_takes_more_tiles(programs: Path) -> None:
     small = Platform(2, 4, 40_000, 524_032, 65_536, 65_536, 131_072)
     kernel = kernel_of(CHAIN)
-    few = check(kernel, inputs_of(CHAIN, 50, 1000, 3, kernel.signature.dtypes), tmp_path, small)
+    few = check(kernel, inputs_of(CHAIN, 50, 1000, 3, kernel.signature.dtypes), programs, small)
     assert few.launch.blocks == 4
 
 
 @needs_compiler
-def test_float32_models_computed_in_half_round_at_the_edge_only(tmp_path: Path) -> None:
+def test_float32_models_computed_in_half_round_at_the_edge_only(programs: Path) -> None:
     """Under force_fp16 a mask of -1e9 becomes -inf where it is stored, and zero times it stays zero."""
     steps = (
         Step("Cast", (Operand("x", 0),), FLOAT),
@@ -269,25 +269,25 @@ def test_float32_models_computed_in_half_round_at_the_edge_only(tmp_path: Path) 
     kernel = kernel_of(expression, types={"x2": FLOAT16, "y1": FLOAT16})
     mask = np.array([True, False] * 20)
     numbers = np.linspace(-2, 2, 40).astype(np.float16)
-    result = run_kernel(kernel, {"x1": mask, "x2": numbers}, cache=tmp_path)
+    result = run_kernel(kernel, {"x1": mask, "x2": numbers}, cache=programs)
     np.testing.assert_array_equal(result.outputs["y1"], np.where(mask, numbers, -np.inf).astype(np.float16))
 
 
 @needs_compiler
-def test_half_results_are_rounded_before_they_are_compared(tmp_path: Path) -> None:
+def test_half_results_are_rounded_before_they_are_compared(programs: Path) -> None:
     """1 + 2^-12 is 1 in half: a model that rounds finds it equal to 1."""
     steps = (Step("Add", (Operand("x", 0), 2.0**-12), FLOAT16), Step("Equal", (Operand("t", 0), 1.0), BOOL))
     kernel = kernel_of(Expression(0, (Input(FLOAT16, FULL),), steps, (1,)))
-    result = run_kernel(kernel, {"x1": np.ones(64, np.float16)}, cache=tmp_path)
+    result = run_kernel(kernel, {"x1": np.ones(64, np.float16)}, cache=programs)
     assert result.outputs["y1"].all()
 
 
 @needs_compiler
-def test_softplus_and_mish_do_not_overflow(tmp_path: Path) -> None:
+def test_softplus_and_mish_do_not_overflow(programs: Path) -> None:
     steps = (Step("Softplus", (Operand("x", 0),), FLOAT), Step("Mish", (Operand("x", 0),), FLOAT))
     expression = Expression(0, (Input(FLOAT, FULL),), steps, (0, 1))
     x = np.linspace(-200, 200, 128, dtype=np.float32)
-    check(kernel_of(expression), {"x1": x}, tmp_path)
+    check(kernel_of(expression), {"x1": x}, programs)
 
 
 def jumps(dtype: int) -> Expression:
@@ -301,18 +301,18 @@ def jumps(dtype: int) -> Expression:
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", [FLOAT16, *(pytest.param(t, marks=pytest.mark.slow) for t in (FLOAT, BFLOAT16))])
-def test_functions_with_jumps(dtype: int, tmp_path: Path) -> None:
+def test_functions_with_jumps(dtype: int, programs: Path) -> None:
     kernel = kernel_of(jumps(dtype))
     x = np.concatenate([np.arange(-8, 8, 0.25), [-0.0, 1e4, -65504, 0.499]])
-    check(kernel, {"x1": encode(x, dtype)}, tmp_path)
+    check(kernel, {"x1": encode(x, dtype)}, programs)
 
 
 @needs_compiler
-def test_half_results_are_rounded_before_a_function_jumps(tmp_path: Path) -> None:
+def test_half_results_are_rounded_before_a_function_jumps(programs: Path) -> None:
     """3 - 2^-12 is 3 in half: a model that rounds finds its floor to be 3."""
     steps = (Step("Add", (Operand("x", 0), -(2.0**-12)), FLOAT16), Step("Floor", (Operand("t", 0),), FLOAT16))
     kernel = kernel_of(Expression(0, (Input(FLOAT16, FULL),), steps, (1,)))
-    result = run_kernel(kernel, {"x1": np.full(64, 3, np.float16)}, cache=tmp_path)
+    result = run_kernel(kernel, {"x1": np.full(64, 3, np.float16)}, cache=programs)
     assert (result.outputs["y1"] == 3).all()
 
 
@@ -334,36 +334,36 @@ def used(dtype: int) -> Step:
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", [FLOAT, *(pytest.param(t, marks=pytest.mark.slow) for t in (FLOAT16, BFLOAT16))])
-def test_angles_of_positions(dtype: int, tmp_path: Path) -> None:
+def test_angles_of_positions(dtype: int, programs: Path) -> None:
     """As rotary embeddings have them: in 16 bits the angle is rounded by the model, and the kernel must do so too."""
     kernel = kernel_of(angles(dtype))
     positions, frequencies = np.arange(2000, 2040)[:, None], 10000.0 ** -(np.arange(32) / 32)
     whole = np.zeros((40, 32))
     inputs = {"x1": encode(positions, dtype), "x2": encode(frequencies, dtype), "x3": encode(whole, dtype)}
     angle = (decode(inputs["x1"], dtype) * decode(inputs["x2"], dtype)).astype(np.float32)
-    result = run_kernel(kernel, inputs, cache=tmp_path)
+    result = run_kernel(kernel, inputs, cache=programs)
     angle = decode(encode(angle, dtype), dtype)
     for name, exact in (("y1", np.cos(angle)), ("y2", np.sin(angle) / 2)):
         np.testing.assert_allclose(decode(result.outputs[name], dtype), exact, rtol=0, atol=TOLERANCE[dtype])
 
 
 @needs_compiler
-def test_beyond_the_largest_half_angles_are_not_promised(tmp_path: Path) -> None:
+def test_beyond_the_largest_half_angles_are_not_promised(programs: Path) -> None:
     steps = (Step("Sin", (Operand("x", 0),), FLOAT),)
     kernel = kernel_of(Expression(0, (Input(FLOAT, FULL),), steps, (0,)))
     x = np.full(64, 65504, np.float32)
     x[1] = 65505
-    made = run_kernel(kernel, {"x1": x}, cache=tmp_path).outputs["y1"]
+    made = run_kernel(kernel, {"x1": x}, cache=programs).outputs["y1"]
     assert np.isnan(made[1])
     assert np.isfinite(made[[0, 2]]).all()
 
 
 @needs_compiler
 @pytest.mark.parametrize("exponent", [-0.5, *(pytest.param(e, marks=pytest.mark.slow) for e in (-1.0, -2.0))])
-def test_negative_powers(exponent: float, tmp_path: Path) -> None:
+def test_negative_powers(exponent: float, programs: Path) -> None:
     steps = (Step("Pow", (Operand("x", 0), exponent), FLOAT),)
     kernel = kernel_of(Expression(0, (Input(FLOAT, FULL),), steps, (0,)))
-    check(kernel, {"x1": np.linspace(0.25, 8, 100, dtype=np.float32)}, tmp_path)
+    check(kernel, {"x1": np.linspace(0.25, 8, 100, dtype=np.float32)}, programs)
 
 
 def integers(dtype: int) -> Expression:
@@ -386,12 +386,12 @@ def integers(dtype: int) -> Expression:
 @needs_compiler
 @pytest.mark.parametrize(("rows", "columns"), [(3, 64), (5, 33), (300, 7)])
 @pytest.mark.parametrize("dtype", [INT32, INT64])
-def test_integers_are_read(dtype: int, rows: int, columns: int, tmp_path: Path) -> None:
+def test_integers_are_read(dtype: int, rows: int, columns: int, programs: Path) -> None:
     kernel = kernel_of(integers(dtype))
     x = np.random.default_rng(rows).integers(-4, 4, (rows, columns))
     x[0, 0] = 2**31 - 1 if dtype == INT32 else 2**62
     column, row = encode(np.arange(rows)[:, None], dtype), encode(np.arange(columns) - 3, dtype)
-    check(kernel, {"x1": encode(x, dtype), "x2": column, "x3": row}, tmp_path)
+    check(kernel, {"x1": encode(x, dtype), "x2": column, "x3": row}, programs)
 
 
 @pytest.mark.parametrize(

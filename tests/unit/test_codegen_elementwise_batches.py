@@ -81,12 +81,6 @@ def inputs_of(
     return found
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled kernels: one serves all sizes."""
-    return tmp_path_factory.mktemp("programs")
-
-
 SIZES = [(3, 5, 33), (2, 300, 64), (1, 1, 1), (50, 2, 7), (3, 2, 20000), (2, 0, 64), (0, 3, 64), (3, 40, 768)]
 
 

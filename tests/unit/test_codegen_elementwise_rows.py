@@ -112,12 +112,6 @@ ORDINARY = ("norm", "softmax", "masked", "operators")
 """What an ordinary run compiles."""
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled kernels: one serves all sizes."""
-    return tmp_path_factory.mktemp("programs")
-
-
 @needs_compiler
 @pytest.mark.parametrize(("rows", "columns"), SIZES)
 @pytest.mark.parametrize("name", [n if n in ORDINARY else pytest.param(n, marks=pytest.mark.slow) for n in CASES])

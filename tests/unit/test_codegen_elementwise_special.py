@@ -179,11 +179,6 @@ def differences(
         yield f"{case} of {', '.join(str(x.flat[at]) for x in given)} is {got.flat[at]}, not {want.flat[at]}"
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 @needs_compiler
 @pytest.mark.parametrize("dtype", [FLOAT, FLOAT16, BFLOAT16])
 def test_every_step_takes_special_numbers_as_onnx_does(dtype: int, programs: Path) -> None:

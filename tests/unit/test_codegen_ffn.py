@@ -221,11 +221,6 @@ def check_counts(case: Case, inputs: Mapping[str, Any], result: TwinResult, plat
     assert counted["l1"] <= platform.l1
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 def run(
     case: Case,
     leading: Sequence[int],

@@ -75,11 +75,6 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 def check(case: Case, shape: tuple[int, ...], chip: Platform, programs: Path, mean: float = 0.7) -> bool:
     """Runs a kernel in the twin; whether a group was on chip whole."""
     kernel = case.render()

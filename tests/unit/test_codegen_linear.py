@@ -87,11 +87,6 @@ def check_counts(case: Case, inputs: Mapping[str, Array], result: TwinResult, pl
     assert counted["ub"] <= platform.ub
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 def run(
     case: Case, leading: Sequence[int], hidden: int, columns: int, programs: Path, platform: Platform = PLATFORM_910B
 ) -> None:

@@ -1,4 +1,4 @@
-"""The layer_norm_qkv and qkv kernels: against numpy in float64, against their prediction, and broken on purpose."""
+"""The layer_norm_qkv, add_layer_norm_qkv and qkv kernels: against numpy in float64, against their prediction, and broken on purpose."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++
 class Case:
     """A signature: one letter pair a projection, `t` transposed or `n` not, `b` with bias or `-` without.
 
-    Without a `norm` it is one of the qkv kernel.
+    Without a `norm` it is one of the qkv kernel. With `summands`, a letter each, it is one of add_layer_norm_qkv: `f` has
+    all rows, `r` those of the last axis before the columns, `o` one.
     """
 
     dtype: int
@@ -43,6 +44,8 @@ class Case:
     beta: bool = True
     normalized: bool = False
     epsilon: float = 1e-5
+    summands: str = ""
+    keeps_sum: bool = False
 
     @property
     def pairs(self) -> list[str]:
@@ -52,22 +55,32 @@ class Case:
     def attributes(self) -> dict[str, Any]:
         transposed = tuple(int(pair[0] == "t") for pair in self.pairs)
         projections = {"num_projections": len(self.pairs), "transposed": transposed}
-        return projections if self.norm is None else {"norm": self.norm, "epsilon": self.epsilon, **projections}
+        if self.norm is None:
+            return projections
+        kept = {"kept": (int(self.normalized), int(self.keeps_sum))} if self.summands else {}
+        return {"norm": self.norm, "epsilon": self.epsilon, **projections, **kept}
+
+    @property
+    def rows(self) -> list[str]:
+        """The operands that rows come from."""
+        return [f"x{i + 1}" for i in range(len(self.summands))] or ["x"]
 
     @property
     def dtypes(self) -> dict[str, int]:
-        types = {"x": self.dtype}
+        types = dict.fromkeys(self.rows, self.dtype)
         if self.affine is not None:
             types["gamma"] = self.affine
             types |= {"beta": self.affine} if self.beta else {}
         for index, pair in enumerate(self.pairs, 1):
             types |= {f"w{index}": self.dtype, f"y{index}": self.dtype}
             types |= {f"b{index}": self.dtype} if pair[1] == "b" else {}
-        return types | ({"normalized": self.dtype} if self.normalized else {})
+        types |= {"normalized": self.dtype} if self.normalized else {}
+        return types | ({"sum": self.dtype} if self.keeps_sum else {})
 
     @property
     def spec(self) -> KernelSpec:
-        return load_kernels(KERNELS)["qkv" if self.norm is None else "layer_norm_qkv"]
+        named = "add_layer_norm_qkv" if self.summands else "layer_norm_qkv"
+        return load_kernels(KERNELS)["qkv" if self.norm is None else named]
 
     def render(self) -> GeneratedKernel:
         return render_kernel(self.spec, self.attributes, self.dtypes, "Ascend910B1")
@@ -83,6 +96,10 @@ PLAIN = Case(FLOAT16, None, "nb tb nb", norm=None)
 PLAIN_PAIR = Case(FLOAT, None, "n- t-", norm=None)
 PLAIN_BRAIN = Case(BFLOAT16, None, "nb t- nb tb", norm=None)
 PLAIN_BRAIN_BARE = Case(BFLOAT16, None, "t- n-", norm=None)
+SUM = Case(FLOAT16, FLOAT16, "nb tb n-", summands="fr", keeps_sum=True)
+SUM_OF_THREE = Case(FLOAT16, FLOAT, "nb", summands="orf", normalized=True)
+SUM_RMS = Case(FLOAT, FLOAT, "n- t-", norm="rms_norm", beta=False, normalized=True, summands="ffo", keeps_sum=True)
+SUM_BRAIN = Case(BFLOAT16, None, "nb t- nb n-", summands="ffr", keeps_sum=True)
 BRAIN_RMS = Case(BFLOAT16, FLOAT, "t- t-", norm="rms_norm", beta=False, normalized=True)
 
 
@@ -103,6 +120,8 @@ def decode(array: Any, dtype: int) -> Any:
 def make_inputs(case: Case, leading: Sequence[int], hidden: int, columns: Sequence[int], mean: float) -> dict[str, Any]:
     rng = np.random.default_rng(hidden + sum(columns))
     shapes: dict[str, tuple[int, ...]] = {"x": (*leading, hidden), "gamma": (hidden,), "beta": (hidden,)}
+    kinds = {"f": (*leading, hidden), "r": (*leading[-1:], hidden), "o": (1, hidden)}
+    shapes |= {f"x{i + 1}": kinds[letter] for i, letter in enumerate(case.summands)}
     for index, (pair, width) in enumerate(zip(case.pairs, columns, strict=True), 1):
         shapes[f"w{index}"] = (width, hidden) if pair[0] == "t" else (hidden, width)
         shapes[f"b{index}"] = (width,)
@@ -111,7 +130,7 @@ def make_inputs(case: Case, leading: Sequence[int], hidden: int, columns: Sequen
         if name not in shapes:
             continue
         values = rng.standard_normal(shapes[name])
-        values = values * 1.5 + mean if name == "x" else values
+        values = values * 1.5 + mean if name in case.rows else values
         values = 1 + 0.3 * values if name == "gamma" else values
         values = values / hidden**0.5 if name.startswith("w") else values
         inputs[name] = encode(values, dtype)
@@ -121,13 +140,16 @@ def make_inputs(case: Case, leading: Sequence[int], hidden: int, columns: Sequen
 def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What the operator means, in float64; the normalised rows are rounded before they are multiplied."""
     exact = {name: decode(array, case.dtypes[name]) for name, array in inputs.items()}
-    rows = exact["x"]
+    rows = exact[case.rows[0]]
+    for name in case.rows[1:]:
+        rows = decode(encode(rows + exact[name], case.dtype), case.dtype)
+    total = {"sum": rows} if case.keeps_sum else {}
     if case.norm == "layer_norm":
         rows = rows - rows.mean(-1, keepdims=True)
     if case.norm is not None:
         rows = rows / np.sqrt((rows * rows).mean(-1, keepdims=True) + case.epsilon)
     rows = rows * exact.get("gamma", 1.0) + exact.get("beta", 0.0)
-    results = {"normalized": rows} if case.normalized else {}
+    results = total | ({"normalized": rows} if case.normalized else {})
     rounded = decode(encode(rows, case.dtype), case.dtype)
     for index, pair in enumerate(case.pairs, 1):
         weight = exact[f"w{index}"]
@@ -153,11 +175,6 @@ def check_counts(case: Case, inputs: Mapping[str, Any], result: TwinResult, plat
     predicted = vars(predict(tiling))
     assert {name: counted[name] for name in predicted} == predicted
     assert counted["ub"] <= platform.ub
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
 
 
 def run(
@@ -203,6 +220,16 @@ def run(
         (PLAIN_BRAIN, (37,), 200, (600, 8, 1001, 50), SMALL),
         (PLAIN_BRAIN, (2, 131), 1000, (333, 333, 333, 1), PLATFORM_910B),
         (PLAIN_BRAIN_BARE, (130,), 71, (31, 257), SMALL),
+        (SUM, (2, 19), 64, (64, 64, 64), PLATFORM_910B),
+        (SUM, (3, 131), 100, (513, 16, 1), SMALL),
+        (SUM, (2, 5), 8200, (40, 7, 7), SMALL),
+        (SUM_OF_THREE, (2, 3, 40), 768, (600,), SMALL),
+        (SUM_OF_THREE, (3,), 41, (1200,), PLATFORM_910B),
+        (SUM_OF_THREE, (4, 3), 20000, (33,), PLATFORM_910B),
+        (SUM_RMS, (2, 50), 64, (64, 300), SMALL),
+        (SUM_RMS, (17,), 8200, (65, 64), PLATFORM_910B),
+        (SUM_BRAIN, (2, 37), 200, (600, 8, 1001, 50), SMALL),
+        (SUM_BRAIN, (2, 3), 12000, (33, 8, 64, 50), SMALL),
     ],
 )
 def test_kernel_agrees_with_numpy_and_with_its_prediction(
@@ -219,7 +246,7 @@ def test_statistics_survive_a_large_mean(programs: Path) -> None:
 def test_random_shapes_agree_with_numpy_and_with_their_prediction(programs: Path) -> None:
     rng = random.Random(7)
     for _ in range(40):
-        case = rng.choice([PACKED, SEPARATE, RMS, BRAIN, PLAIN, PLAIN_PAIR, PLAIN_BRAIN])
+        case = rng.choice([PACKED, SEPARATE, RMS, BRAIN, PLAIN, PLAIN_PAIR, PLAIN_BRAIN, SUM, SUM_OF_THREE, SUM_BRAIN])
         columns = [rng.choice([1, 16, 31, 100, 257, 300]) for _ in case.pairs]
         leading = (rng.choice([1, 2, 15, 16, 17, 33, 100, 130]),)
         platform = rng.choice([SMALL, PLATFORM_910B, replace(SMALL, cube_cores=1, vector_cores=2)])
@@ -233,13 +260,17 @@ int main()
 {
     namespace n = FUNCTION_tiling;
     atcfuse::Platform chip{};
-    atcfuse::Shape in[11];
+    atcfuse::Shape in[13];
     long long rows, hidden, a, b;
     while (std::scanf("%d %lld %lld %lld %lld", &chip.cubeCores, &rows, &hidden, &a, &b) == 5) {
         chip = {chip.cubeCores, 2 * chip.cubeCores, 188160, 524032, 65536, 65536, 131072};
         for (auto& shape : in) shape.rank = -1;
         in[0] = {2, {rows, hidden}};
-        if (n::kFirstWeight == 3) {
+        if (n::kFirstWeight == 5) {
+            in[1] = {1, {hidden}};
+            in[3] = {1, {hidden}};
+            in[4] = {1, {hidden}};
+        } else if (n::kFirstWeight == 3) {
             in[1] = {1, {hidden}};
             in[2] = {1, {hidden}};
         }
@@ -265,6 +296,7 @@ int main()
         (Case(BFLOAT16, FLOAT, "nb t-"), {"gamma_bytes": 4, "beta_bytes": 4, "widens_bias": True}),
         (Case(BFLOAT16, None, "nb t-", norm=None), {"norm": False, "widens_bias": True}),
         (Case(FLOAT16, None, "nb t-", norm=None), {"norm": False}),
+        (Case(FLOAT16, FLOAT, "nb t-", summands="fo"), {"gamma_bytes": 4, "beta_bytes": 4, "is_sum": True}),
     ],
 )
 def test_tiling_in_python_equals_the_tiling_of_the_host(case: Case, dtype: dict[str, Any], tmp_path: Path) -> None:
@@ -290,7 +322,8 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(case: Case, dtype: dict[
     for numbers, line in zip(problems, done.stdout.splitlines(), strict=True):
         cores, rows, hidden, a, b = numbers
         projections = (Projection(a, bias=True), Projection(b, transposed=True))
-        problem = Problem(rows, hidden, projections, **dtype)
+        sums = {"periods": (rows, 1)} if dtype.get("is_sum") else {}
+        problem = Problem(rows, hidden, projections, **sums, **{k: v for k, v in dtype.items() if k != "is_sum"})
         verdict, *found = line.split()
         assert (verdict == "refused") == (refusal(problem) is not None), numbers
         if verdict == "refused":
@@ -417,6 +450,22 @@ def test_a_broken_kernel_is_caught(name: str, programs: Path, monkeypatch: pytes
         assert f"rule {mutation.rule}:" in str(caught.value)
 
 
+SUM_MUTATIONS = {
+    "a summand does not begin anew": Mutation(
+        "(firstRow_ + row) % tiling_->period[summand]", "firstRow_ + row", "gm-range"
+    ),
+    "a sum is not rounded": Mutation("Cast(values, narrow, RoundMode::CAST_NONE, count);", ""),
+    "the last summand is left out": Mutation("Add(values, values, Scratch(), count);", ""),
+    "every group keeps the sum": Mutation("keepsSum_ = group == 0;", "keepsSum_ = true;", "cross-core-write"),
+    "the sum's buffer is not freed": Mutation("out_.FreeTensor(result);", "", "queue-alloc"),
+}
+
+
+@pytest.mark.parametrize("name", [None, *SUM_MUTATIONS])
+def test_a_broken_kernel_of_sums_is_caught(name: str | None, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_broken(SUM, SUM_MUTATIONS, name, (2, 19), 100, (1200, 40, 300), programs, monkeypatch)
+
+
 PLAIN_MUTATIONS = {
     "a block starts at the first row": Mutation("static_cast<uint64_t>(firstRow_) * t.hidden", "0"),
     "no wait before the cube reads a widened bias": Mutation("Await<HardEvent::MTE3_S>();", "", "matmul-sync"),
@@ -431,26 +480,40 @@ PLAIN_MUTATIONS = {
 def test_a_broken_kernel_without_a_norm_is_caught(
     name: str | None, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = PLAIN_BRAIN.render()
+    run_broken(PLAIN_BRAIN, PLAIN_MUTATIONS, name, (140,), 100, (1200, 40, 300, 700), programs, monkeypatch)
+
+
+def run_broken(
+    case: Case,
+    mutations: Mapping[str, Mutation],
+    name: str | None,
+    leading: Sequence[int],
+    hidden: int,
+    columns: Sequence[int],
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel of a case with one of the defects on is caught, without any it is right."""
+    kernel = case.render()
     file = f"{kernel.function}.cpp"
     source = kernel.files[file]
-    for number, mutation in enumerate(PLAIN_MUTATIONS.values(), 1):
+    for number, mutation in enumerate(mutations.values(), 1):
         assert mutation.correct in source, mutation.correct
         loop = mutation.correct.startswith("done <")
         switched = f"done < (mutant() == {number} ? 1 : count); done += chunk_" if loop else mutation.switched(number)
         source = source.replace(mutation.correct, switched, 1)
     mutable = replace(kernel, files={**kernel.files, file: MUTANT + source})
-    number = 0 if name is None else 1 + list(PLAIN_MUTATIONS).index(name)
+    number = 0 if name is None else 1 + list(mutations).index(name)
     monkeypatch.setenv("MUTANT", str(number))
-    inputs = make_inputs(PLAIN_BRAIN, (140,), 100, (1200, 40, 300, 700), 0.5)
+    inputs = make_inputs(case, leading, hidden, columns, 0.5)
     if name is None:
-        check_numbers(PLAIN_BRAIN, inputs, run_kernel(mutable, inputs, platform=SMALL, cache=programs))
+        check_numbers(case, inputs, run_kernel(mutable, inputs, platform=SMALL, cache=programs))
         return
     with pytest.raises((AtcfuseError, AssertionError)) as caught:
-        check_numbers(PLAIN_BRAIN, inputs, run_kernel(mutable, inputs, platform=SMALL, cache=programs))
-    if PLAIN_MUTATIONS[name].rule:
+        check_numbers(case, inputs, run_kernel(mutable, inputs, platform=SMALL, cache=programs))
+    if mutations[name].rule:
         assert isinstance(caught.value, AtcfuseError)
-        assert f"rule {PLAIN_MUTATIONS[name].rule}:" in str(caught.value)
+        assert f"rule {mutations[name].rule}:" in str(caught.value)
 
 
 def assert_refused(

@@ -38,6 +38,7 @@ class Case:
     """A signature; `layouts` of q and, where there are two, k. `places` are offset and step of heads in longer rows.
 
     `gammas` is the element type of the scales of a norm, 0 for none; with `norm_last` it is behind the rotation.
+    The norm is a LayerNorm where it is `centred`, with a shift where it `shifts`, and has a scale `by_head`.
     """
 
     head_dim: int
@@ -52,6 +53,9 @@ class Case:
     gammas: int = 0
     epsilon: float = 0.0
     norm_last: bool = False
+    centred: bool = False
+    shifts: bool = False
+    by_head: bool = False
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -66,13 +70,16 @@ class Case:
             "k_layout": layouts[1],
             "epsilon": self.epsilon,
             "norm_last": int(self.norm_last),
+            "centred": int(self.centred),
+            "by_head": int(self.by_head),
             **dict(zip(("q_offset", "q_step", "k_offset", "k_step"), (*places[0], *places[1]), strict=True)),
         }
 
     @property
     def dtypes(self) -> dict[str, int]:
         names = ["q", "q_rotated", *(["k", "k_rotated"] if len(self.layouts) == 2 else [])]
-        gammas = {f"{name}_gamma": self.gammas for name in "qk"[: len(self.layouts)] if self.gammas}
+        kinds = ("gamma", "beta")[: 1 + self.shifts] if self.gammas else ()
+        gammas = {f"{name}_{kind}": self.gammas for name in "qk"[: len(self.layouts)] for kind in kinds}
         return {**dict.fromkeys(names, self.dtype), "cos": self.angles, "sin": self.angles, **gammas}
 
     def render(self) -> GeneratedKernel:
@@ -88,8 +95,11 @@ def make_inputs(case: Case, shapes: Sequence[Sequence[int]], angles: Sequence[in
     }
     for name in ("cos", "sin"):
         inputs[name] = encode(rng.uniform(-1, 1, (*angles, case.rotary_dim)), case.angles)
-    for name in ("q_gamma", "k_gamma")[: len(shapes)] if case.gammas else ():
-        inputs[name] = encode(rng.uniform(0.5, 1.5, case.head_dim), case.gammas)
+    for name in (name for name in case.dtypes if name.endswith(("_gamma", "_beta"))):
+        operand = "qk".index(name[0])
+        heads = case.heads[operand] or shapes[operand][2 if case.layouts[operand] == "BSND" else 1]
+        shape = (heads, case.head_dim) if case.by_head else (case.head_dim,)
+        inputs[name] = encode(rng.uniform(0.5, 1.5, shape), case.gammas)
     return inputs
 
 
@@ -107,11 +117,6 @@ def check(case: Case, inputs: Mapping[str, Any], result: TwinResult, platform: P
     counted = {**result.counters, **result.counters["peak"]}
     assert {name: counted[name] for name in predicted} == dict(predicted)
     assert counted["ub"] <= platform.ub
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
 
 
 def run(
@@ -148,6 +153,19 @@ NORMED_PACKED = Case(
 NORMED_LAST = replace(NORMED, norm_last=True)
 NORMED_LAST_ODD = replace(NORMED_ODD, norm_last=True)
 NORMED_LAST_WIDE = replace(NORMED_WIDE, norm_last=True)
+CENTRED = Case(64, 64, layouts=("BSND", "BSND"), gammas=FLOAT16, epsilon=1e-5, centred=True, by_head=True)
+CENTRED_NEIGHBOURS = replace(CENTRED, head_dim=14, rotary_dim=14, interleaved=True, by_head=False, dtype=FLOAT)
+CENTRED_WIDE = Case(
+    200, 200, True, layouts=("as_is",), dtype=BFLOAT16, angles=FLOAT, gammas=FLOAT, centred=True, by_head=True
+)
+CENTRED_PART = Case(80, 20, layouts=("BSH", "BSH"), heads=(3, 1), gammas=FLOAT, epsilon=1e-5, centred=True, shifts=True)
+CENTRED_SHORT = Case(
+    64, 6, True, layouts=("BSND",), dtype=FLOAT, angles=FLOAT, gammas=BFLOAT16, shifts=True, by_head=True
+)
+PART_WIDE = Case(400, 140, layouts=("as_is",), gammas=FLOAT16, epsilon=1e-6)
+LITTLE_CENTRED = Case(
+    96, 32, layouts=("BSND", "BSND"), family="310P", gammas=FLOAT16, centred=True, shifts=True, by_head=True
+)
 LITTLE_NORMED = Case(64, 64, layouts=("BSND", "BSND"), family="310P", gammas=FLOAT16, epsilon=1e-6)
 LITTLE_PACKED = Case(64, 64, layouts=("BSH", "BSH"), heads=(4, 2), family="310P", places=((0, 64), (256, 64)))
 LITTLE_CORE = Case(64, 64, layouts=("BSH", "as_is"), heads=(4, 0), family="310P")
@@ -197,6 +215,15 @@ LITTLE_FLOAT = Case(32, 16, layouts=("BSND", "BSND"), dtype=FLOAT, angles=FLOAT,
         (NORMED_LAST_ODD, [(2, 4, 33, 12), (2, 1, 33, 12)], (1, 1, 33), SMALL),
         (NORMED_LAST_WIDE, [(3, 9, 400)], (9,), SMALL),
         (replace(LITTLE_NORMED, norm_last=True), [(2, 33, 4, 64), (2, 33, 2, 64)], (2, 1, 33), PLATFORM_310P),
+        (CENTRED, [(2, 21, 4, 64), (2, 21, 2, 64)], (2, 1, 21), PLATFORM_910B),
+        (CENTRED, [(1, 300, 3, 64), (1, 300, 3, 64)], (1, 3, 300), replace(TIGHT, ub=40_000)),
+        (CENTRED_NEIGHBOURS, [(2, 21, 4, 14), (2, 21, 2, 14)], (1, 1, 21), SMALL),
+        (CENTRED_WIDE, [(2, 3, 40, 200)], (40,), SMALL),
+        (CENTRED_PART, [(2, 33, 240), (2, 33, 80)], (2, 1, 33), SMALL),
+        (CENTRED_PART, [(1, 300, 240), (1, 300, 80)], (300,), replace(TIGHT, ub=40_000)),
+        (CENTRED_SHORT, [(2, 17, 3, 64)], (1, 1, 17), SMALL),
+        (PART_WIDE, [(3, 9, 400)], (9,), SMALL),
+        (LITTLE_CENTRED, [(2, 33, 4, 96), (2, 33, 2, 96)], (2, 1, 33), PLATFORM_310P),
         (LITTLE_CORE, [(2, 33, 256), (2, 2, 33, 64)], (2, 1, 33), PLATFORM_310P),
         (LITTLE_PARTIAL, [(1, 3, 40, 96)], (1, 1, 40), PLATFORM_310P),
         (LITTLE_FLOAT, [(1, 40, 2, 32), (1, 40, 3, 32)], (40,), PLATFORM_310P),
@@ -226,14 +253,14 @@ int main()
 {
     namespace n = FUNCTION_tiling;
     atcfuse::Platform chip{};
-    atcfuse::Shape in[6];
+    atcfuse::Shape in[8];
     long long b, hq, hk, s, c0, c1, c2;
     while (std::scanf("%d %ld %lld %lld %lld %lld %lld %lld %lld", &chip.vectorCores, &chip.ub, &b, &hq, &hk, &s, &c0, &c1,
                       &c2) == 9) {
         in[0] = {4, {b, hq, s, 64}};
         in[1] = {4, {b, hk, s, 64}};
-        in[2] = in[3] = {4, {c0, c1, c2, 64}};
-        in[4] = in[5] = {1, {64}};
+        in[2] = in[3] = {4, {c0, c1, c2, n::kRotaryDim}};
+        in[4] = in[5] = in[6] = in[7] = {1, {64}};
         n::Tiling t{};
         atcfuse::Launch launch{};
         const char* refused = n::computeTiling(chip, in, t, launch);
@@ -244,9 +271,13 @@ int main()
 """
 
 
-@pytest.mark.parametrize("normed", [False, True])
-def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path, normed: bool) -> None:
-    kernel = replace(PLAIN, gammas=FLOAT if normed else 0).render()
+NORMS = {"gammas": FLOAT, "centred": True, "shifts": True}
+
+
+@pytest.mark.parametrize("norm", [{}, {"gammas": FLOAT}, {"rotary_dim": 20, **NORMS}, {"interleaved": True, **NORMS}])
+def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path, norm: dict[str, Any]) -> None:
+    kernel = replace(PLAIN, **norm).render()
+    width = norm.get("rotary_dim", 64)
     for name, text in kernel.files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "dump.cpp").write_text(TILING_DUMP.replace("FUNCTION", kernel.function))
@@ -266,7 +297,7 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path, normed: 
     for numbers, line in zip(problems, done.stdout.splitlines(), strict=True):
         cores, ub, batch, hq, hk, rows, *angles = numbers
         chip = replace(PLATFORM_910B, vector_cores=cores, ub=ub)
-        shapes = {"q": (batch, hq, rows, 64), "k": (batch, hk, rows, 64), "cos": (*angles, 64)}
+        shapes = {"q": (batch, hq, rows, 64), "k": (batch, hk, rows, 64), "cos": (*angles, width)}
         asked = problem(kernel.signature, shapes)
         verdict, *found = line.split()
         assert (verdict == "refused") == (refusal(asked, chip) is not None), numbers
@@ -289,8 +320,9 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(tmp_path: Path, normed: 
         (Case(40, 32, family="310P"), "not rotated must fill"),
         (Case(64, 64, dtype=BFLOAT16, family="310P"), "no bfloat16"),
         (Case(64, 64, gammas=BFLOAT16, family="310P"), "no bfloat16"),
-        (Case(64, 32, gammas=FLOAT), "are not normalised"),
-        (Case(64, 64, interleaved=True, gammas=FLOAT), "are not normalised"),
+        (Case(64, 32, gammas=FLOAT, norm_last=True), "are not normalised"),
+        (Case(64, 64, interleaved=True, gammas=FLOAT, norm_last=True), "are not normalised"),
+        (Case(3000, 32, gammas=FLOAT), "2968 elements that are not rotated"),
         (Case(64, 64, norm_last=True), "needs scales"),
     ],
 )
@@ -308,6 +340,9 @@ def test_wrong_shapes_are_refused_before_anything_runs(programs: Path) -> None:
     inputs = make_inputs(PLAIN, [(2, 4, 19, 64), (1, 2, 19, 64)], (1, 1, 19))
     with pytest.raises(AtcfuseError, match="same batch"):
         run_kernel(PLAIN.render(), inputs, cache=programs)
+    inputs = make_inputs(CENTRED, [(1, 7, 3, 64), (1, 5, 3, 64)], (1, 1, 1))
+    with pytest.raises(AtcfuseError, match="must change along the axis behind"):
+        run_kernel(CENTRED.render(), inputs, cache=programs)
     inputs = make_inputs(NORMED_ODD, [(2, 4, 9, 12), (2, 2, 9, 12)], (1, 1, 9))
     with pytest.raises(AtcfuseError, match="a scale needs one axis"):
         run_kernel(NORMED_ODD.render(), {**inputs, "k_gamma": inputs["k_gamma"][:11]}, cache=programs)

@@ -159,11 +159,6 @@ def check_counts(
     return predicted
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 def run(
     case: Case, shapes: Sequence[Shape], programs: Path, platform: Platform | None = None, mean: float = 0.7
 ) -> Mapping[str, int]:

@@ -76,11 +76,6 @@ class Case:
         return render_kernel(spec, self.attributes, self.dtypes, SOCS[self.family])
 
 
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 def make_inputs(case: Case, x: Sequence[int], bias: Sequence[int], mask: Sequence[int]) -> dict[str, Any]:
     rng = np.random.default_rng(sum(x))
     inputs = {"x": encode(rng.standard_normal(tuple(x)) * 8, case.dtype)}

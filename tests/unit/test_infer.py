@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from infer_oracle import inferred
+from infer_oracle import inferred, session, values
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from atcfuse.dims import Dim, symbol
+from atcfuse.dims import Dim, evaluate, symbol
 from atcfuse.graph.constants import constant, scalar
 from atcfuse.graph.facts import UNKNOWN, Fact
 from atcfuse.graph.index import Model, Scope
@@ -75,6 +75,26 @@ def test_reshape_copies_zeros_and_solves_minus_one(target: str, expected: str) -
 def test_allowzero_makes_zero_an_extent() -> None:
     scope = scope_of("(float[3, n] x) => (float y) <int64[2] t = {0, 5}> { y = Reshape<allowzero=1>(x, t) }")
     assert shape_of(scope, "y") == "0, 5"
+
+
+def test_a_cut_off_extent_that_all_elements_fit_in_is_the_whole_one() -> None:
+    """As GPT-Neo's exports have it, with the length of a slice of the causal mask."""
+    scope = scope_of("""(float[batch, seq, 4, 16] x, float[batch, seq] z, float[99] table) => (float y, float w, float v)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] width = {64}, int64[1] less = {32}> {
+          s = Shape(x)
+          b = Slice(s, zero, one)
+          n = Slice(s, one, two)
+          t = Slice(table, zero, n)
+          m = Shape(t)
+          target = Concat<axis=0>(b, m, width)
+          y = Reshape<allowzero=1>(x, target)
+          half = Concat<axis=0>(b, m, less)
+          w = Reshape<allowzero=1>(x, half)
+          other = Concat<axis=0>(m, b, width)
+          v = Reshape<allowzero=1>(z, other) }""")
+    assert shape_of(scope, "y") == "batch, seq, 64"
+    assert shape_of(scope, "w") == "batch, min(99, seq), 32", "which is no division of what there is"
+    assert shape_of(scope, "v") == "min(99, seq), batch, 64"
 
 
 def test_a_computed_extent_that_may_be_zero_or_minus_one_is_not_taken_at_its_word() -> None:
@@ -656,3 +676,17 @@ def test_what_is_joined_has_the_simplest_extent_off_the_axis() -> None:
           y = Concat<axis = 2>(p, x)
         }""")
     assert shape_of(scope, "y") == "batch, n, 16"
+
+
+@pytest.mark.parametrize(("index", "shape"), [(1, "(B, S, 4)"), (-1, "(B, 1, 4*S)"), (5, "(B, 1, 4)")])
+def test_repeats_of_one_axis_that_one_hot_tells(index: int, shape: str) -> None:
+    """As the exporter writes repeat_interleave with a count from a shape; an index out of range is hot nowhere."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[B,1,4] x, float[S] z) => (float[n,m,k] y)
+    <int64[1] axis = {{{index}}}, int64 rank = {{3}}, int64[1] one = {{1}}, int64[1] flat = {{-1}}> {{
+      n = Shape(z) values = Concat<axis = 0>(one, n) hot = OneHot(axis, rank, values) repeats = Reshape(hot, flat)
+      y = Tile(x, repeats) }}"""
+    model = inferred(parser.parse_model(text))
+    assert str(model.main.fact("y").shape) == shape
+    given = {"x": np.ones((2, 1, 4), np.float32), "z": np.ones(3, np.float32)}
+    found = values(session(model.proto), given)["y"].shape
+    assert found == tuple(evaluate(d, {"B": 2, "S": 3}) for d in model.main.fact("y").shape or ())

@@ -97,3 +97,16 @@ def test_why_attention_stays_is_told_as_it_was_with_the_factor_moved() -> None:
     result = atcfuse.optimize(proto, dialect="portable", min_saving_us=0.0)
     told = {k["value"]: k["code"] for k in result.report["kept"] if k["rule"] == "attention"}
     assert told == {"p": "ATF301"}
+
+
+def test_a_factor_for_each_head_of_scores_that_an_einsum_makes_moves_too() -> None:
+    """The Einsum has to become a product first."""
+    text = (
+        HEADS
+        + """{ t = Transpose<perm = [0, 1, 3, 2]>(k) a = Einsum<equation = "bhqd,bhkd->bhqk">(q, t) z = Mul(a, c)
+      p = Softmax<axis = -1>(z) y = Einsum<equation = "bhqk,bhkd->bhqd">(p, v) }"""
+    )
+    proto = parsed(text)
+    result = atcfuse.optimize(deepcopy(proto), dialect="portable", min_saving_us=0.0)
+    assert [f["op"] for f in result.report["fusions"]].count("FusedAttention") == 1
+    np.testing.assert_allclose(run(result.model), run(proto), rtol=1e-5, atol=1e-6)

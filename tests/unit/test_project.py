@@ -200,7 +200,7 @@ int main()
 
 
 @needs_compiler
-def test_host_code_infers_shapes_and_tiles_as_the_twin_does(tmp_path: Path) -> None:
+def test_host_code_infers_shapes_and_tiles_as_the_twin_does(tmp_path: Path, programs: Path) -> None:
     kernel = norm()
     write(project(kernel), tmp_path)
     main = HOST_MAIN.replace("FUNCTION", kernel.function)
@@ -210,7 +210,7 @@ def test_host_code_infers_shapes_and_tiles_as_the_twin_does(tmp_path: Path) -> N
     rng = np.random.default_rng(0)
     shapes = {"x": (2, 5, 40), "gamma": (40,), "w1": (40, 70), "w2": (33, 40), "b2": (33,)}
     inputs = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
-    launch = run_kernel(kernel, inputs, cache=tmp_path).launch
+    launch = run_kernel(kernel, inputs, cache=programs).launch
     required = {"x", "gamma", "w1", "w2", "b2"}
     names = [o.name for o in kernel.signature.spec.inputs]
     assert answer[:2] == ["2,5,70", "2,5,33"]

@@ -110,6 +110,10 @@ def _eye_like(call: Call) -> Fact:
     return Fact(call.attribute("dtype", call.input(0).dtype), call.input(0).shape)
 
 
+MAX_HOT = 64
+"""Elements of a one-hot tensor that are worked out: it is one repeat for each axis."""
+
+
 def _one_hot(call: Call) -> Fact:
     indices, depth = call.input(0), call.input(1).integer
     shape = indices.shape
@@ -118,7 +122,18 @@ def _one_hot(call: Call) -> Fact:
     axis = call.attribute("axis", -1)
     axis += len(shape) + 1 if axis < 0 else 0
     extent = depth if depth is not None and is_nonnegative(depth) else call.fresh(axis)
-    return Fact(call.input(2).dtype, (*shape[:axis], extent, *shape[axis:]))
+    elements = _hot_elements(indices.elements, depth, call.input(2).elements) if axis == len(shape) else None
+    return Fact(call.input(2).dtype, (*shape[:axis], extent, *shape[axis:]), elements)
+
+
+def _hot_elements(indices: Shape | None, depth: Dim | None, values: Shape | None) -> Shape | None:
+    """The elements of a small one-hot tensor along the last axis, whose values may be symbolic (repeats of a Tile)."""
+    if indices is None or values is None or len(values) != 2 or not isinstance(depth, int):
+        return None
+    if depth < 0 or not all(isinstance(i, int) for i in indices) or depth * len(indices) > MAX_HOT:
+        return None
+    off, on = values
+    return tuple(on if j in (i, i + depth) else off for i in indices for j in range(depth))
 
 
 def _random(call: Call) -> Fact:

@@ -57,13 +57,19 @@ def layer_norm_qkv(call: Call) -> list[Fact]:
     return [*_projections(call, 3), Fact(x.dtype, x.shape)]
 
 
+def add_layer_norm_qkv(call: Call) -> list[Fact]:
+    """FusedAddLayerNormQKV: every projection has the rows of the sum, the other outputs have its shape."""
+    total = _sum_of(call)
+    return [*_projections(call, 5, total), total, total]
+
+
 def qkv(call: Call) -> list[Fact]:
     """FusedQKV: every projection has the rows of x."""
     return _projections(call, 1)
 
 
-def _projections(call: Call, first_weight: int) -> list[Fact]:
-    x = call.input(0)
+def _projections(call: Call, first_weight: int, rows: Fact | None = None) -> list[Fact]:
+    x = rows or call.input(0)
     count, transposed = (call.node.attributes.get(n) for n in ("num_projections", "transposed"))
     if not isinstance(count, int) or not isinstance(transposed, tuple) or len(transposed) < count:
         raise MalformedNodeError(call.node.op)
@@ -91,14 +97,19 @@ def row_norm(call: Call) -> list[Fact]:
 
 def add_norm(call: Call) -> list[Fact]:
     """FusedAddLayerNorm, FusedAddRMSNorm, FusedModulatedLayerNorm: the shape that the summands broadcast to."""
+    total = _sum_of(call)
+    return [total, total]
+
+
+def _sum_of(call: Call) -> Fact:
     first = call.input(0)
     shapes = [call.input(i).shape for i in range(3) if i < 1 or call.node.input(i)]
     if any(shape is None for shape in shapes):
-        return [Fact(first.dtype), Fact(first.dtype)]
+        return Fact(first.dtype)
     rank = max(len(shape or ()) for shape in shapes)
     padded = [(1,) * (rank - len(shape or ())) + (shape or ()) for shape in shapes]
     dims = tuple(reduce(broadcast, sizes) for sizes in zip(*padded, strict=True))
-    return [Fact(first.dtype, dims), Fact(first.dtype, dims)]
+    return Fact(first.dtype, dims)
 
 
 def ffn(call: Call) -> list[Fact]:
@@ -186,6 +197,7 @@ OPERATORS: dict[str, Callable[[Call], Fact | list[Fact]]] = {
     "atcfuse::FusedLayerNormLinear": layer_norm_linear,
     "atcfuse::FusedGroupNormSilu": group_norm_silu,
     "atcfuse::FusedLayerNormQKV": layer_norm_qkv,
+    "atcfuse::FusedAddLayerNormQKV": add_layer_norm_qkv,
     "atcfuse::FusedQKV": qkv,
     "atcfuse::FusedLayerNorm": row_norm,
     "atcfuse::FusedRMSNorm": row_norm,

@@ -52,7 +52,24 @@ def _reshaped(call: Call, shape: Shape | None, target: Shape) -> Shape:
     ]
     if out.count(None) == 1:
         out[out.index(None)] = _remaining(size, out)
+    elif size is not None and None not in out:
+        out = _uncut([d for d in out if d is not None], size)
     return tuple(call.fresh(i) if d is None else d for i, d in enumerate(out))
+
+
+def _uncut(target: Sequence[Dim], size: Dim) -> list[Dim | None]:
+    """The target extents, one that may be cut off told as the whole one where only that gives the input's size.
+
+    Of `[B, S, 64]` a target `[B, min(99, S), 64]` holds all elements only while nothing is cut off.
+    """
+    for axis, extent in enumerate(target):
+        atom = as_symbol(extent)
+        if atom is None or atom.op not in ("min", "last"):
+            continue
+        whole = divide(size, product([*target[:axis], *target[axis + 1 :]]))
+        if whole in atom.args:
+            return [*target[:axis], whole, *target[axis + 1 :]]
+    return list(target)
 
 
 def _is_ambiguous(extent: Dim, own: Dim | None, size: Dim | None, counts: bool, copies: bool) -> bool:
