@@ -98,21 +98,15 @@ class Stretch:
             return self.scope.nodes[self.layers.node(self._named[name], step)].name
         return self.layers.value(name, step)
 
-    def nodes_ahead(self, indices: Iterable[int], by: int) -> list[int]:
-        """The nodes that are so many layers of the short model further on. Raises NotAlike."""
-        positions = self.scope.positions
-        return [self.layers.node(i, self._step(self._layer(positions[i]), by)) for i in indices]
-
     def _step(self, layer: int, by: int) -> int:
         """How many layers of the long model further on is what is so many of the short one further on."""
         wanted = self._short(layer) + by
         return wanted + (self.cut if wanted >= SIDE else 0) - layer
 
-    def behind(self, indices: Iterable[int], by: int) -> list[int]:
-        """The nodes that are so many layers behind some of the short model. Raises NotAlike."""
-        positions = self.scope.positions
-        layers = {i: self._layer(positions[i]) for i in indices}
-        return [self.layers.node(i, self._short(layer) + by - layer) for i, layer in layers.items()]
+    def place(self, index: int) -> int:
+        """Where a node of the short model would stand in the long one, were nothing cut out before its layer."""
+        layer = self._layer(index)
+        return index + (self._short(layer) - layer) * self.layers.period
 
     def spread(self, sets: Iterable[Told]) -> Iterator[Told]:
         """Sets of nodes of the short model as they are in the long one. Raises NotAlike where layers have others."""
@@ -174,12 +168,11 @@ class Stretch:
         own = [node.proto.name for node in self.scope.nodes if node.proto.name not in ("", *node.outputs)]
         return len(set(own)) == len(own) and not any(self.scope.defines(name) for name in own)
 
-    def kept(self, but_last: int = 0) -> Iterator[Node]:
-        """The nodes of the layers that the short model keeps, without those of so many at the end."""
+    def kept(self) -> Iterator[Node]:
+        """The nodes of the layers that the short model keeps."""
         before, behind = self.gap
         order, layers = self.scope.order, self.layers
-        stop = layers.start + (layers.count - but_last) * layers.period if but_last else layers.stop
-        for index in chain(order[layers.start : before], order[behind:stop]):
+        for index in chain(order[layers.start : before], order[behind : layers.stop]):
             yield self.scope.nodes[index]
 
 

@@ -62,7 +62,7 @@ class Unrolling:
         self._next: dict[str, str] = {}
         self._unique: dict[tuple[str, int], str] = {}
         self._parts: dict[str, tuple[str, str, str, str] | None] = {}
-        self._like: dict[str, Node] = {}
+        self._like: dict[int, Set[int]] = {}
         self.stride, self._starts = self._found_starts()
         self._copied = (COPIED - FIRST) // self.stride
         for segment in range(len(self._starts) - 2):
@@ -90,14 +90,13 @@ class Unrolling:
         """Raises NotAlike unless the nodes of a segment and the next one differ in names alone."""
         first, second = self._starts[segment : segment + 2]
         pairs = [(self._sequence[at], self._sequence[at + second - first]) for at in range(first, second)]
-        for node, after in pairs:
+        for at, (node, after) in enumerate(pairs):
             if _apart_from_names(node) != _apart_from_names(after):
                 raise NotAlike
             self._follow(node.output, after.output)
             if self._original(node) is None:
                 self._follow([node.name], [after.name])
-                if _inherited(node) or _inherited(after):
-                    self._like[node.output[0]] = self._model_of(node, after)
+                self._note_likes(at, segment, node)
         for node, after in pairs:
             for name, behind in zip(node.input, after.input, strict=True):
                 if name == behind and self._segment(name) < 0:
@@ -251,11 +250,12 @@ class Unrolling:
     def _describe(self, made: onnx.NodeProto, node: onnx.NodeProto, lists: Sequence[Sequence[str]], by: int) -> None:
         """Gives a node the metadata that it has so many layers behind; `lists` are those that list names."""
         del made.metadata_props[:]
-        if _inherited(node):
-            if node.output[0] not in self._like:
-                raise NotAlike
-            (index,) = self.stretch.behind([self._like[node.output[0]].index], by)
-            made.metadata_props.extend(self.stretch.scope.nodes[index].proto.metadata_props)
+        segment, at = divmod(self._places[node.output[0]] - self._starts[0], self._starts[1] - self._starts[0])
+        if at in self._like:
+            like = min(self._like[at]) + segment * self._distance + by * self.stretch.layers.period
+            made.metadata_props.extend(self.stretch.scope.nodes[like].proto.metadata_props)
+        elif _inherited(node):
+            raise NotAlike
         renamed = iter(lists)
         for prop in node.metadata_props:
             if prop.key.startswith(OWN):
@@ -263,20 +263,27 @@ class Unrolling:
                 value = json.dumps(next(renamed), ensure_ascii=False) if is_list else prop.value
                 made.metadata_props.add(key=prop.key, value=value)
 
-    def _model_of(self, node: onnx.NodeProto, after: onnx.NodeProto) -> Node:
-        """The node of the long model whose metadata a new one has taken over, as the one a segment further on has."""
-        for other in self._with_metadata.get(_inherited(node), ()):
-            (index,) = self.stretch.nodes_ahead([other.index], self.stride)
-            if _inherited(self.stretch.scope.nodes[index].proto) == _inherited(after):
-                return other
-        raise NotAlike
+    def _note_likes(self, at: int, segment: int, node: onnx.NodeProto) -> None:
+        """Notes which nodes of a layer have the metadata that a new node has taken over, as in the segments before."""
+        told = _inherited(node)
+        if not told and at not in self._like:
+            return
+        here = {place - segment * self._distance for place in self._with_metadata.get(told, ())}
+        self._like[at] = self._like[at] & here if segment else here
+        if not self._like[at]:
+            raise NotAlike
+
+    @property
+    def _distance(self) -> int:
+        """How many nodes of the long model a segment stands for."""
+        return self.stride * self.stretch.layers.period
 
     @cached_property
-    def _with_metadata(self) -> dict[tuple[tuple[str, str], ...], list[Node]]:
-        """The nodes of layers that have one behind, by their metadata."""
-        found: dict[tuple[tuple[str, str], ...], list[Node]] = {}
-        for node in self.stretch.kept(but_last=self.stride):
-            found.setdefault(_inherited(node.proto), []).append(node)
+    def _with_metadata(self) -> dict[tuple[tuple[str, str], ...], list[int]]:
+        """Where the nodes of the layers stand, by their metadata."""
+        found: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for node in self.stretch.kept():
+            found.setdefault(_inherited(node.proto), []).append(self.stretch.place(node.index))
         return found
 
 
