@@ -87,7 +87,7 @@ g (bool c, float[2,3,8] x, float[2,3,8] r, float[8,8] w) => (float[2,3,8] y) {
 def test_no_operand_is_absent_in_front_of_others_in_a_branch_that_atc_reads(dialect: Dialect, codes: list[str]) -> None:
     model = parser.parse_model(MERGED)
     made = optimize_proto(deepcopy(model), replace(tools(), options=Options(dialect=dialect, kernels=False)))
-    assert [code for code, _ in _kept(made)] == codes
+    assert [code for code, _ in _kept(made) if code == "ATF347"] == codes
     branch = next(a.g for a in made.model.graph.node[0].attribute if a.name == "then_branch")
     assert [n.op_type for n in branch.node] == (["MatMul", "Add"] if codes else ["FusedLinear"])
     # The same in the main graph: there an absent operand is one to ATC too.

@@ -8,7 +8,7 @@ from copy import deepcopy
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime as ort
+import plain
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
@@ -247,10 +247,7 @@ BACK = {
 
 
 def parsed(text: str, opset: int = 17) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> g {text}')
-    for number, node in enumerate(model.graph.node):
-        node.name = f"n{number}"
-    return model
+    return plain.parsed(f'<ir_version: 8, opset_import: ["" : {opset}]> g {text}')
 
 
 def feeds(model: onnx.ModelProto, size: int) -> dict[str, np.ndarray]:
@@ -265,11 +262,7 @@ def feeds(model: onnx.ModelProto, size: int) -> dict[str, np.ndarray]:
 
 
 def run(model: onnx.ModelProto, size: int) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(v) for v in session.run(None, feeds(model, size))]
+    return plain.run_plain(model, feeds(model, size))
 
 
 def compare(model: onnx.ModelProto, original: onnx.ModelProto) -> None:

@@ -7,7 +7,7 @@ from copy import deepcopy
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime as ort
+import plain
 import pytest
 
 import atcfuse
@@ -41,10 +41,7 @@ STAYS = {
 
 
 def parsed(text: str) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
-    for number, node in enumerate(model.graph.node):
-        node.name = f"n{number}"
-    return model
+    return plain.parsed(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
 
 
 def attention(scores: str, sums: str) -> onnx.ModelProto:
@@ -66,9 +63,7 @@ def attention(scores: str, sums: str) -> onnx.ModelProto:
 
 
 def run(model: onnx.ModelProto) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = plain.plain_session(model)
     rng = np.random.default_rng(7)
     feeds = {
         i.name: rng.normal(size=i.shape).astype(np.float32) for i in sorted(session.get_inputs(), key=lambda i: i.name)

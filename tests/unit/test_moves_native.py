@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime as ort
+import plain
 import pytest
 
 import atcfuse
@@ -20,18 +20,11 @@ Feeds = dict[str, np.ndarray]
 
 
 def parsed(text: str, opset: int = 23) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> g {text}')
-    for number, node in enumerate(model.graph.node):
-        node.name = f"n{number}"
-    return model
+    return plain.parsed(f'<ir_version: 10, opset_import: ["" : {opset}]> g {text}')
 
 
 def run(model: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(v) for v in session.run(None, feeds)]
+    return list(plain.plain_session(model).run(None, feeds))
 
 
 def optimized(model: onnx.ModelProto, **options: Any) -> atcfuse.Result:

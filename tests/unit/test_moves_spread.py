@@ -8,7 +8,7 @@ from copy import deepcopy
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime as ort
+import plain
 import pytest
 
 import atcfuse
@@ -113,10 +113,7 @@ STAYS = {
 
 
 def parsed(text: str) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
-    for number, node in enumerate(model.graph.node):
-        node.name = f"n{number}"
-    return model
+    return plain.parsed(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
 
 
 def run(model: onnx.ModelProto, size: int) -> list[np.ndarray]:
@@ -129,10 +126,7 @@ def run(model: onnx.ModelProto, size: int) -> list[np.ndarray]:
         fed[value.name] = np.asarray(
             numbers > 0 if value.name == "m" and kind.elem_type != 1 else numbers, DTYPES[kind.elem_type]
         )
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(v) for v in session.run(None, fed)]
+    return plain.run_plain(model, fed)
 
 
 def count(model: onnx.ModelProto, op: str) -> int:
