@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import atcfuse
-from atcfuse import atc
+from atcfuse import atc, unrolled
 from atcfuse.cost.model import as_list
 from atcfuse.decide import DEPTH, Pricer
 from atcfuse.device import Device
@@ -106,11 +106,10 @@ def document(
         for f, n in findings.fusions
     ]
     fusions = [_folding(f, n, model, start.sizes, kinds_of, pricer) for f, n in findings.folded] + fusions
-    fusions += _earlier(model, {n for _, n in findings.fusions}, tools, pricer)
+    fusions = unrolled.fusions(fusions, findings.unrolled)
+    effects = Counter(fusion["rule"] for fusion in fusions)
+    fusions += _earlier(model, {fusion["name"] for fusion in fusions}, tools, pricer)
     fusions, left_last = in_order(model, kinds_of, fusions)
-    effects: dict[str, int] = {}
-    for match in [*(f.match for f, _ in findings.folded), *(f.match for f, _ in findings.fusions)]:
-        effects[match.rule.name] = effects.get(match.rule.name, 0) + 1
     return {
         "schema": SCHEMA,
         "atcfuse": atcfuse.__version__,
@@ -127,7 +126,7 @@ def document(
         "summary": _summary(start, model, measure(model.main, start.sizes, kinds_of), *costs),
         "basis": _basis(tools),
         "fusions": fusions,
-        "kept": [_kept(k) for k in findings.kept],
+        "kept": unrolled.kept([_kept(k) for k in findings.kept], findings.unrolled),
         "rules": _rules(tools, findings, effects),
         "diagnostics": [d.as_dict() for d in diagnostics],
         "plugins": _plugins(model),
@@ -386,7 +385,7 @@ def _rules(tools: Toolbox, findings: Findings, effects: Mapping[str, int]) -> di
     kept = {entry.rule.name for entry in findings.kept}
     found = {}
     for rule in tools.book.rules:
-        times, made = findings.matched.get(rule.name, 0), effects.get(rule.name, 0)
+        times, made = unrolled.count(findings.matched.get(rule.name, ()), findings.unrolled), effects.get(rule.name, 0)
         entry = {"switch": "off" if tools.why_off(rule) else "on", "match_times": times, "effect_times": made}
         if times or made or rule.name in kept:
             entry |= {"summary": rule.summary, "why": rule.why, "limits": rule.limits}

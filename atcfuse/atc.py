@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from atcfuse.device import Device
 from atcfuse.graph.index import Scope
 from atcfuse.graph.merged import merged_work
+from atcfuse.graph.reroll import Short
 from atcfuse.graph.traffic import Kind, KindsOf
 from atcfuse.graph.work import NO_WORK, NodeWorks, OpWork
 from atcfuse.match.find import RuleFinder
@@ -241,6 +242,15 @@ class Estimate:
         found = fused_by_atc(finder, self.passes.running, self._kinds_of(scope), known)
         self._groups[id(scope)] = scope, found
         self._latest[scope.path] = _Now(finder, {i: group for group in found for i in group.members})
+
+    def adopt(self, scope: Scope, other: Scope, short: Short) -> None:
+        """Notes what the passes make of a scope that is not to be changed: what they make of `other`, which is short
+        for it. Raises NotAlike where layers come out unlike.
+        """
+        rules = {rule.name: rule for rule in self.passes.rules}
+        told = [((g.rule.name, g.applied), g.members) for g in self._groups[id(other)][1]]
+        found = [Group(rules[name], members, applied) for (name, applied), members in short.spread(told)]
+        self._groups[id(scope)] = scope, found
 
     def take(self, scope: Scope, members: frozenset[int]) -> None:
         """Notes that a fusion takes nodes of a scope that was looked at and is not changed yet.

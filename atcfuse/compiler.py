@@ -15,13 +15,17 @@ from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
+from atcfuse.graph.layers import NotAlike, known
+from atcfuse.graph.reroll import Short, shorten
 from atcfuse.graph.schema import signature
 from atcfuse.graph.snapshot import Snapshot
 from atcfuse.graph.traffic import Sizes
+from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import parse_keep_nodes
 from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
+from atcfuse.match.alike import layers_for_rules
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
 from atcfuse.options import EVERY_RULE, Options
@@ -120,12 +124,16 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     infer(model)
     pins = model.pins
     sizes = Sizes(tools.options.assume)
-    pricer = _pricer(tools, sizes)
-    lookup = Lookup.of(tools.book.fusing)
-    finders = _finders(model, tools, lookup, pricer)
+    lookup, pricer = Lookup.of(tools.book.fusing), _pricer(tools, sizes)
+    short = _shortened(model, tools, lookup, pricer)
+    finders = _finders(model, tools, lookup, pricer) if short is None else []
     before = account.before(model, tools, sizes, pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
-    model, findings = _fused(model, finders, tools, lookup, sizes, pricer)
+    found = None if short is None else _by_way_of(short, model, tools, lookup, sizes, pricer)
+    if short is not None and found is None:
+        pricer = _pricer(tools, sizes)
+        finders = _finders(model, tools, lookup, pricer)
+    model, findings = found or _fused(model, finders, tools, lookup, sizes, pricer)
     reached("writing the report")
     dialect = to_dialect(proto, tools.options.dialect)
     given = [*_unused_sizes(before.sizes, tools.options.assume, pins), *_already_fused(before)]
@@ -137,6 +145,55 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
         diagnostics = (*diagnostics, told)
         document["diagnostics"] = [*document["diagnostics"], told.as_dict()]
     return Result(proto, document, diagnostics)
+
+
+@dataclass(frozen=True)
+class _Short:
+    """A model with a few of the layers of a long one, indexed; `snapshot` is of the long one."""
+
+    model: Model
+    finders: list[RuleFinder]
+    cut: Short
+    snapshot: Snapshot
+
+
+def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | None) -> _Short | None:
+    """Makes a model of many layers that are alike short, in place; None where it has none.
+
+    What ATC makes of the long one is noted as well.
+    """
+    layers = () if tools.keep.entries else layers_for_rules(model.main)
+    snapshot = Snapshot.of(model) if layers else None
+    cut = shorten(model, layers)
+    if snapshot is None or cut is None:
+        return None
+    short = Model(model.proto, model.path)
+    infer(short)
+    finders = _finders(short, tools, lookup, pricer)
+    try:
+        if any(known(short.main.fact(name)) != known(model.main.fact(name)) for name in short.main.producers):
+            raise NotAlike
+        if pricer is not None and pricer.estimate is not None:
+            pricer.estimate.adopt(model.main, short.main, cut)
+    except NotAlike:
+        snapshot.restore(model.proto)
+        return None
+    return _Short(short, finders, cut, snapshot)
+
+
+def _by_way_of(
+    short: _Short, model: Model, tools: Toolbox, lookup: Lookup, sizes: Sizes, pricer: Pricer | None
+) -> tuple[Model, Findings] | None:
+    """Fuses the short model and does the same to the long one; None, with that as it came, where layers differ."""
+    _, findings = _fused(short.model, short.finders, tools, lookup, sizes, pricer)
+    try:
+        findings.unrolled = unroll(model, short.cut)
+    except NotAlike:
+        short.snapshot.restore(model.proto)
+        return None
+    done = _indexed(model)
+    _finders(done, tools, lookup, findings.pricer)
+    return done, findings
 
 
 def _fused(

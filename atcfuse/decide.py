@@ -51,15 +51,11 @@ class Pricer:
         self._after_atc: dict[_Key, dict[str, Any]] = {}
         self._costs: dict[_Key, FusionCost | Refusal] = {}
         self._of_match: dict[int, tuple[Match, FusionCost | Refusal]] = {}
-        self._reasons: dict[int, tuple[Match, Refusal | None]] = {}
         self._described: dict[int, tuple[FusionCost, dict[str, Any]]] = {}
 
     def refusal(self, fusion: Fusion) -> Refusal | None:
         """Why a fusion is not done, or None."""
-        match = fusion.match
-        known = None if match.like is None else self._reasons.get(id(match.like))
-        reason = self._reason(fusion) if known is None else known[1]
-        self._reasons[id(match)] = match, reason
+        match, reason = fusion.match, self._reason(fusion)
         if reason is None:
             return None
         return replace(reason, where=match.anchor.name, depth=len(match.members) + DEPTH)
@@ -171,8 +167,7 @@ class Pricer:
     def _cost(self, fusion: Fusion) -> FusionCost | Refusal:
         match = fusion.match
         if id(match) not in self._of_match:
-            alike = None if match.like is None else self._of_match.get(id(match.like))
-            self._of_match[id(match)] = match, self._worked_out(fusion) if alike is None else alike[1]
+            self._of_match[id(match)] = match, self._worked_out(fusion)
         return self._of_match[id(match)][1]
 
     def _worked_out(self, fusion: Fusion) -> FusionCost | Refusal:

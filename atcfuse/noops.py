@@ -54,7 +54,7 @@ def _in_scope(
             continue
         taken |= match.members
         name, here = match.rule.name, replace(match, scope=scope)
-        findings.matched[name] = findings.matched.get(name, 0) + 1
+        findings.matched.setdefault(name, []).append(here.anchor.name)
         ready = tools.why_off(match.rule) or kept_by_user(here, tools.keep) or fold(here)
         yield Kept.of(here, ready) if isinstance(ready, Refusal) else ready
     for rule in rules:

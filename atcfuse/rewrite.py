@@ -51,11 +51,8 @@ class Fusion:
         return self.spec.op_of(self.attributes)
 
 
-def prepare(match: Match, spec: KernelSpec, alike: Fusion | None = None) -> Fusion | Refusal:
-    """The fusion that a match asks for, or why its kernel cannot do it.
-
-    `alike` is that of the match in another layer which this one was copied from: nothing but the operands differs.
-    """
+def prepare(match: Match, spec: KernelSpec) -> Fusion | Refusal:
+    """The fusion that a match asks for, or why its kernel cannot do it."""
     replace = match.rule.replace
     assert replace is not None  # drafts and rules of level constant are dealt with before
     call = replace.tree
@@ -70,8 +67,6 @@ def prepare(match: Match, spec: KernelSpec, alike: Fusion | None = None) -> Fusi
     inputs = [value(a) for a in call.args]
     while inputs and inputs[-1] is None:
         inputs.pop()
-    if alike is not None:
-        return dataclasses.replace(alike, match=match, inputs=tuple(inputs))
     given = {k.arg: value(k.value) for k in call.keywords if k.arg}
     given[KEPT] = tuple(int(made) for made in _made_if_used(match).values())
     attributes: dict[str, Any] = {}

@@ -81,7 +81,7 @@ def _fold_rule(
 ) -> None:
     matches, misses = finder.find(rule)
     kept += [Kept.of(m, m.refusal) for m in misses]
-    findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(matches)
+    findings.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
     off = tools.why_off(rule)
     for match in matches:
         if match.members & taken:  # the next pass finds it again, if it is still there
@@ -161,16 +161,12 @@ def _selected(fusions: Sequence[Fusion], pricer: Pricer | None) -> tuple[Selecti
 
 
 def _behind_atc(chosen: Sequence[Fusion], pricer: Pricer) -> dict[int, Kept]:
-    """Those of the fusions without which ATC is better off, by identity; of layers that are alike one is asked."""
+    """Those of the fusions without which ATC is better off, by identity."""
     taken = _members_by_scope(chosen)
-    told: dict[int, Refusal | None] = {}
     found = {}
     for fusion in chosen:
         match = fusion.match
-        key = id(match.like or match)
-        if key not in told:
-            told[key] = pricer.behind_atc(fusion, taken[id(match.scope)])
-        refusal = told[key]
+        refusal = pricer.behind_atc(fusion, taken[id(match.scope)])
         if refusal is not None:
             found[id(fusion)] = Kept.of(match, replace(refusal, where=match.anchor.name))
     return found
@@ -207,7 +203,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
     ready: list[Fusion] = []
     for scope in model.scopes():
         found = autofuse.search(scope, tools.kernels[rule.kernel], limits, kinds_of, tools.keep)
-        findings.matched[rule.name] = findings.matched.get(rule.name, 0) + len(found.fusions)
+        findings.matched.setdefault(rule.name, []).extend(f.match.anchor.name for f in found.fusions)
         for fusion in found.fusions:
             refusal = off or (pricer.refusal(fusion) if pricer else None)
             if refusal is None:
@@ -287,17 +283,15 @@ def _searched(book: RuleBook, opset: int) -> list[Rule]:
 def _one_rule(finder: RuleFinder, rule: Rule, tools: Toolbox, fusions: list[Fusion], found: Findings) -> list[Kept]:
     """Adds the fusions that a rule asks for; the matches that are refused."""
     matches = finder.matches(rule)
-    found.matched[rule.name] = found.matched.get(rule.name, 0) + len(matches)
+    found.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
     off, kept = tools.why_off(rule), []
-    made: dict[int, Fusion] = {}
     for match in matches:
-        ready = off or _ready(match, tools, found.pricer, made.get(id(match.like)))
+        ready = off or _ready(match, tools, found.pricer)
         if isinstance(ready, Refusal):
             # A draft takes nothing, so it hides no reason of another rule within it.
             members = frozenset({match.anchor.index}) if rule.draft else match.members
             kept.append(Kept(rule, match.scope, match.anchor.name, match.anchor.index, ready, members))
         else:
-            made[id(match)] = ready
             fusions.append(ready)
     return kept
 
@@ -350,18 +344,15 @@ def _reasons(
     return kept
 
 
-def _ready(match: Match, tools: Toolbox, pricer: Pricer | None, alike: Fusion | None = None) -> Fusion | Refusal:
-    """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it.
-
-    `alike` is what was made of the match that it was copied from.
-    """
+def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refusal:
+    """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it."""
     kept = kept_by_user(match, tools.keep)
     if kept is not None:
         return kept
     if match.rule.draft:
         reason = f"the pattern matches, but {match.rule.name} is a draft; missing: {match.rule.draft}"
         return Refusal("ATF345", reason, match.anchor.name, len(match.members) + DEPTH)
-    fusion = prepare(match, tools.kernels[match.rule.kernel], alike)
+    fusion = prepare(match, tools.kernels[match.rule.kernel])
     if isinstance(fusion, Refusal):
         return fusion
     return _misread(fusion, tools) or (pricer.refusal(fusion) if pricer is not None else None) or fusion

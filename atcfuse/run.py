@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from atcfuse.decide import Pricer
 from atcfuse.device import Device
 from atcfuse.fold import Folding
 from atcfuse.graph.index import Scope
+from atcfuse.graph.unroll import Unrolling
 from atcfuse.keep_nodes import NO_NODES, KeepNodes
 from atcfuse.kernel import KernelSpec
 from atcfuse.match.find import Match, NearMiss
@@ -78,8 +79,11 @@ class Findings:
     """What the last round kept although a fusion took its anchor: the next round does not find it again."""
     left_out: list[Kept] = field(default_factory=list)
     """What only a limit of its kernel kept out of an element-wise group, pass after pass."""
-    matched: dict[str, int] = field(default_factory=dict)
+    matched: dict[str, list[str]] = field(default_factory=dict)
+    """By rule, the anchors of its matches, those of every round."""
     waiting: bool = False
     """Whether fusions of level `elementwise` wait for a round in which nothing larger fuses."""
     finished: bool = False
     """Whether they were carried out."""
+    unrolled: Sequence[Unrolling] = ()
+    """Stretches of layers for which those of a short model stand in all of the above."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ from onnx import helper, numpy_helper
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.text import parse_function
 
+INT64_PREFIX = "atcfuse_"
+"""What names of initializers for the integers that new nodes read begin with."""
 FREE_INITIALIZERS = 4
 """The IR version from which on an initializer need not be a graph input as well, and one that is may be overridden."""
 
@@ -59,6 +61,15 @@ class Names:
             self._taken.update(scope.inputs, scope.tensors, scope.producers)
             self._taken.update(n.proto.name for n in scope.nodes)
 
+    @property
+    def taken(self) -> frozenset[str]:
+        """All names that there are by now."""
+        return frozenset(self._taken)
+
+    def take(self, names: Iterable[str]) -> None:
+        """Notes names that are in use."""
+        self._taken.update(names)
+
     def fresh(self, wanted: str) -> str:
         """The wanted name, or the first free one with a number behind it."""
         name, count = wanted, 0
@@ -82,7 +93,7 @@ def apply(model: Model, replacements: Sequence[Replacement], functions: Iterable
     for scope in reversed(list(model.scopes())):
         if id(scope) in by_scope:
             orphans |= _rebuild(scope, by_scope[id(scope)], names)
-    _drop_initializers(model, orphans)
+    drop_initializers(model, orphans)
     for text in functions:
         model.proto.functions.append(parse_function(text))
 
@@ -115,11 +126,17 @@ def _rebuild(scope: Scope, replacements: Sequence[Replacement], names: Names) ->
     for replacement in replacements:
         _add_tensors(scope, replacement.tensors)
     read = {n for node in new_nodes for n in (*node.inputs, *node.outputs) if isinstance(n, str)}
-    kept_info = [v for v in graph.value_info if v.name not in gone and not (v.name in read and _is_wrong(scope, v))]
-    if len(kept_info) != len(graph.value_info):
-        del graph.value_info[:]
-        graph.value_info.extend(kept_info)
+    keep_annotations(scope, gone, read)
     return {name for i in removed | dead for name in _reads(scope, scope.nodes[i])}
+
+
+def keep_annotations(scope: Scope, gone: Set[str], read: Set[str]) -> None:
+    """Drops the annotations of values that are `gone`, and wrong ones of values that new nodes `read` or make."""
+    graph = scope.graph
+    kept = [v for v in graph.value_info if v.name not in gone and not (v.name in read and _is_wrong(scope, v))]
+    if len(kept) != len(graph.value_info):
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
 
 
 def _is_wrong(scope: Scope, info: onnx.ValueInfoProto) -> bool:
@@ -185,7 +202,7 @@ class _Constants:
     def name(self, values: tuple[int, ...]) -> str:
         """The initializer that holds the values."""
         if values not in self._known:
-            wanted = "atcfuse_" + "_".join(str(v).replace("-", "m") for v in values)
+            wanted = INT64_PREFIX + "_".join(str(v).replace("-", "m") for v in values)
             self._known[values] = self._names.fresh(wanted)
             array = np.asarray(values, dtype=np.int64)
             self.tensors.append(numpy_helper.from_array(array, self._known[values]))
@@ -288,7 +305,7 @@ def _free(graph: onnx.GraphProto) -> set[str]:
     return used - own
 
 
-def _drop_initializers(model: Model, candidates: set[str]) -> None:
+def drop_initializers(model: Model, candidates: set[str]) -> None:
     """Drops the candidates that are initializers nobody reads any more, in every scope."""
     graphs = [scope.graph for scope in model.scopes()] if not candidates else _graphs(model.proto.graph)
     used: set[str] = set()

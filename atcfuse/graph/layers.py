@@ -102,6 +102,18 @@ class Layers:
         node = self.scope.nodes[self._at(position, by)]
         return node.outputs[slot] if made else node.inputs[slot]
 
+    def values(self, name: str, there: Iterable[Node]) -> list[str]:
+        """What a value is at nodes that do in other layers what the one does that makes it, or reads it first."""
+        place = self._place(name)
+        assert place is not None  # it is one that a layer has for itself
+        slot = place.slot
+        return [node.outputs[slot] for node in there] if place.made else [node.inputs[slot] for node in there]
+
+    def position(self, name: str) -> int | None:
+        """The node that makes a value or reads it first, by position; None for a value that all layers share."""
+        place = self._place(name)
+        return None if place is None else place.position
+
     def _place(self, name: str) -> _Place | None:
         """Where a value is met first, None for one that all layers share."""
         if name not in self._own:

@@ -6,15 +6,13 @@ matcher that has to try everything; it is asked only for anchors that are still 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.layers import Layers, alike_layers
 from atcfuse.match.automaton import Admitted, Automaton
 from atcfuse.match.builtins import BUILTINS
-from atcfuse.match.copies import Copies
 from atcfuse.match.engine import Matcher
 from atcfuse.match.frames import Frame, frame_of
 from atcfuse.match.heads import Heads, HeadSet
@@ -24,8 +22,6 @@ from atcfuse.match.values import Refusal
 from atcfuse.rule.model import Fragment, Rule, RuleBook
 from atcfuse.rule.terms import Call, Step
 
-MANY = 1000
-"""A graph of fewer nodes is searched sooner than its layers are proved alike."""
 NEAR = 4
 """So many nodes of a fragment in their place are no coincidence."""
 
@@ -56,20 +52,13 @@ class Lookup:
 
 
 class RuleFinder:
-    """Finds the matches of rules in a scope; fragments are shared between the rules.
+    """Finds the matches of rules in a scope; fragments are shared between the rules."""
 
-    What is found in one of many layers that are alike is not searched for in the others: `stretches` are such layers.
-    """
-
-    def __init__(self, scope: Scope, lookup: Lookup, stretches: Sequence[Layers] | None = None) -> None:
+    def __init__(self, scope: Scope, lookup: Lookup) -> None:
         self.scope, self.book, self.heads = scope, lookup.book, lookup.heads
-        if stretches is None:
-            stretches = alike_layers(scope) if len(scope.nodes) >= MANY else ()
-        self._copies = Copies(scope, stretches)
         self._admitted = Admitted(scope, lookup.automaton)
         matcher = Matcher(scope, self.book, BUILTINS, self.heads, self._admitted)
-        self._search = Search(scope, self.book, self.heads, matcher, self._copies.unsearched)
-        self._everywhere = Search(scope, self.book, self.heads, matcher) if self._copies else self._search
+        self._search = Search(scope, self.book, self.heads, matcher)
         self._occurrences = Occurrences(self._search)
         self._by_op = self._search.by_op
         self._required: dict[str, bool] = {}
@@ -77,7 +66,6 @@ class RuleFinder:
         self._matched: dict[str, list[Match]] = {}
         self._found: dict[int, tuple[Rule, dict[int, Match | object]]] = {}
         self._near: dict[tuple[str, int], bool] = {}
-        self._anchors: dict[tuple[str, int], bool] = {}
         self._shorter: dict[tuple[int, int], tuple[Match, Match | None]] = {}
 
     @cached_property
@@ -134,20 +122,15 @@ class RuleFinder:
         elsewhere too and `s` is a projection as well, there are two.
         """
         inner = self._occurrences.inner(fragment)
-        occurrences = [i for i in self._occurrences.of(fragment) if i not in self._copies]
-        found = self._at(rule, step, self._with_copies(i for i in occurrences if i not in inner))
+        nodes, occurrences = self.scope.nodes, self._occurrences.of(fragment)
+        found = self._at(rule, step, (nodes[i] for i in occurrences if i not in inner))
         taken = {member for match in found for member in match.members}
         for index in sorted((i for i in occurrences if i in inner), key=self.scope.positions.__getitem__, reverse=True):
             if index not in taken:
-                within = self._at(rule, step, self._with_copies([index]))
+                within = self._at(rule, step, [nodes[index]])
                 taken.update(member for match in within for member in match.members)
                 found += within
         return sorted(found, key=lambda match: self._position(match.anchor))
-
-    def _with_copies(self, indices: Iterable[int]) -> list[Node]:
-        """Nodes, and those in the middle of many layers that get what is found at them."""
-        every = [i for index in indices for i in (index, *self._copies.behind(index))]
-        return [self.scope.nodes[i] for i in every]
 
     def shorter(self, match: Match, without: int) -> Match | None:
         """Another match from the same anchor, without one of the nodes, or None."""
@@ -157,15 +140,9 @@ class RuleFinder:
         return self._shorter[key][1]
 
     def _without(self, match: Match, without: int) -> Match | None:
-        if match.like is not None:
-            node = self._copies.in_model(without, match.anchor.index)
-            model = self.shorter(match.like, node)
-            copy = None if model is None else self._copies.copy(model, match.anchor.index)
-            if model is None or copy is not None:
-                return copy
         step = match.rule.step(match.rule.anchor)
         assert step is not None  # it has matched
-        found = self._everywhere.from_anchor(match.rule, step, match.anchor, _frame(match.rule), without)
+        found = self._search.from_anchor(match.rule, step, match.anchor, _frame(match.rule), without)
         return found if isinstance(found, Match) and found.members < match.members else None
 
     def _at(self, rule: Rule, step: Step, nodes: Iterable[Node]) -> list[Match]:
@@ -176,25 +153,10 @@ class RuleFinder:
         frame = _frame(rule)
         found = self._found.setdefault(id(rule), (rule, {}))[1]  # an identity is only good while the rule lives
         for n in admitted:
-            if n.index not in found and n.index not in self._copies:
-                found[n.index] = self._search.from_anchor(rule, step, n, frame)
-        for n in admitted:
             if n.index not in found:
-                found[n.index] = self._alike(rule, step, n, frame, found)
+                found[n.index] = self._search.from_anchor(rule, step, n, frame)
         at = (found[n.index] for n in admitted)
         return [match for match in at if isinstance(match, Match)]
-
-    def _alike(
-        self, rule: Rule, step: Step, node: Node, frame: Frame, found: Mapping[int, Match | object]
-    ) -> Match | object:
-        """What is found at a node in the middle of many layers: what was found at its model, where that can be said."""
-        model = self._copies.model(node.index)
-        if model in found:
-            match = found[model]
-            copy = self._copies.copy(match, node.index) if isinstance(match, Match) else None
-            if copy is not None or not isinstance(match, Match):
-                return copy
-        return self._everywhere.from_anchor(rule, step, node, frame)
 
     def find(self, rule: Rule) -> tuple[list[Match], list[NearMiss]]:
         """All matches of a rule in node order, and a near miss for every other anchor."""
@@ -209,7 +171,7 @@ class RuleFinder:
         left = (n for n in self._head_nodes(step) if n.index not in matched and n.index not in passed_over)
         fragment, frame, misses = self._anchoring(step), _frame(rule), []
         for node in left:
-            if fragment is not None and not self._anchors_at(fragment, self._model(node)):
+            if fragment is not None and not self._is_anchor(fragment, node):
                 continue
             told = self._telling.from_anchor(rule, step, node, frame)
             if isinstance(told, tuple):
@@ -229,18 +191,7 @@ class RuleFinder:
         term = step.term
         if isinstance(term, Call) and term.is_operator:
             return self._by_op.get(term.op, [])
-        return self._everywhere.head_nodes(self.heads.of(term))
-
-    def _model(self, node: Node) -> Node:
-        """The node that is searched from instead of one in the middle of many layers."""
-        return self.scope.nodes[self._copies.model(node.index)] if node.index in self._copies else node
-
-    def _anchors_at(self, fragment: Fragment, node: Node) -> bool:
-        """`_is_anchor`, remembered: one node is the model of all those in layers that are alike."""
-        key = fragment.name, node.index
-        if key not in self._anchors:
-            self._anchors[key] = self._is_anchor(fragment, node)
-        return self._anchors[key]
+        return self._search.head_nodes(self.heads.of(term))
 
     def _is_anchor(self, fragment: Fragment, node: Node) -> bool:
         """Whether a fragment is found on a node, or so much that the rest needs a reason, and not inside another."""

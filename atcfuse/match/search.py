@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -37,21 +37,13 @@ class Match:
     env: Mapping[str, Any]
     labels: tuple[str, ...]
     shapes: Shapes
-    like: Match | None = field(default=None, init=False, compare=False, repr=False)
-    """The match in another layer that this one was copied from, whole: what is made of a match anew has none."""
 
 
 class Search:
-    """Searches from anchors in a scope with one matcher; what fragments found is shared between the rules.
+    """Searches from anchors in a scope with one matcher; what fragments found is shared between the rules."""
 
-    Nodes `left_out` are no heads of fragments.
-    """
-
-    def __init__(
-        self, scope: Scope, book: RuleBook, heads: Heads, matcher: Matcher, left_out: Container[int] = ()
-    ) -> None:
+    def __init__(self, scope: Scope, book: RuleBook, heads: Heads, matcher: Matcher) -> None:
         self.scope, self.book, self.heads, self.matcher = scope, book, heads, matcher
-        self._left_out = left_out
         self._types = _element_types(book)
         self._heads_of: dict[frozenset[str] | None, list[Node]] = {}
         self._applied: dict[str, dict[int | str, list[str]]] = {}
@@ -217,7 +209,7 @@ class Search:
         heads: dict[str, list[int]] = {}
         for position, index in enumerate(self.scope.order):
             node = self.scope.nodes[index]
-            if index not in self._left_out and self.is_typed(node.outputs[0]):
+            if self.is_typed(node.outputs[0]):
                 heads.setdefault(node.op, []).append(position)
         return heads
 

@@ -1,48 +1,28 @@
-"""Layers that are alike get copies of what was found in one of them: the same as if each had been searched."""
+"""Layers that are alike: which are proved to be, and that a model fused by way of a few of them is as one fused whole."""
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
-from functools import cache
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import onnx
 import pytest
+from long_models import GREEDY, TOOLS, is_fused_by_layers, side_by_side, transformer
 from onnx import numpy_helper
 
-from atcfuse.compiler import toolbox
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.layers import NotAlike, alike_layers
 from atcfuse.graph.text import parse_graph
-from atcfuse.match.copies import MARGIN, MODEL, Copies
+from atcfuse.match import alike
+from atcfuse.match.alike import layers_for_rules
 from atcfuse.match.find import Lookup, RuleFinder
-from atcfuse.options import Options
-from atcfuse.rule.model import Rule
 
-BOOK = toolbox(Options()).book
+BOOK = TOOLS.book
 LOOKUP = Lookup.of(BOOK)
-RULES = [rule for rule in (*BOOK.rules, *BOOK.atc) if rule.steps]
-COPIES = 10
-
-
-@cache
-def bench_models() -> ModuleType:
-    path = Path(__file__).parents[2] / "bench" / "models.py"
-    spec = importlib.util.spec_from_file_location("bench_models", path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def transformer(layers: int) -> onnx.ModelProto:
-    proto = onnx.ModelProto()
-    proto.CopyFrom(bench_models().transformer(layers))
-    return proto
+RULES = [rule for rule in BOOK.rules if rule.steps]
+COPIES, NODES = 12, 70
+"""So many copies of an example are layers, and so many nodes."""
 
 
 def scope_of(proto: onnx.ModelProto) -> Scope:
@@ -51,66 +31,22 @@ def scope_of(proto: onnx.ModelProto) -> Scope:
     return model.main
 
 
-def found(finder: RuleFinder, rules: list[Rule]) -> list[tuple[object, ...]]:
-    return [
-        (rule.name, m.anchor.index, m.members, m.outputs, m.env, m.labels, m.shapes)
-        for rule in rules
-        for m in finder.matches(rule)
-    ]
-
-
-def told(finder: RuleFinder, rules: list[Rule]) -> list[tuple[object, ...]]:
-    return [(rule.name, miss.anchor.index, miss.refusal) for rule in rules for miss in finder.find(rule)[1]]
-
-
-def assert_no_difference(scope: Scope, rules: list[Rule]) -> None:
-    copied, searched = RuleFinder(scope, LOOKUP, alike_layers(scope)), RuleFinder(scope, LOOKUP, ())
-    assert found(copied, rules) == found(searched, rules)
-    assert told(copied, rules) == told(searched, rules)
-
-
-def side_by_side(proto: onnx.ModelProto, times: int) -> onnx.ModelProto:
-    """A model so many times in one graph, each with inputs, outputs and constants of its own."""
-    graph = onnx.GraphProto(name="many")
-    for number in range(times):
-        for item in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer):
-            copy = type(item)()
-            copy.CopyFrom(item)
-            copy.name = f"{item.name}.{number}"
-            same = {onnx.TensorProto: graph.initializer}.get(type(item))
-            if same is None:
-                same = graph.input if any(item is i for i in proto.graph.input) else graph.output
-            same.append(copy)
-        for node in proto.graph.node:
-            copy = graph.node.add()
-            copy.CopyFrom(node)
-            for field in ("input", "output"):
-                names = [f"{n}.{number}" if n else "" for n in getattr(node, field)]
-                del getattr(copy, field)[:]
-                getattr(copy, field).extend(names)
-    many = onnx.ModelProto()
-    many.CopyFrom(proto)
-    many.graph.CopyFrom(graph)
-    return many
-
-
 @pytest.mark.parametrize("rule", [r for r in RULES if r.fuses], ids=lambda r: r.name)
-def test_copies_are_what_a_search_finds(rule):
-    copied = False
+def test_what_a_rule_does_in_many_layers_is_done_in_each(rule, monkeypatch):
     for example in (*rule.fuses[:2], *rule.keeps[:1]):
-        scope = scope_of(side_by_side(parse_graph(example.graph, example.opset), COPIES))
-        assert_no_difference(scope, [rule])
-        copied = copied or bool(alike_layers(scope))
-    small = all(len(parse_graph(e.graph, e.opset).graph.node) * COPIES < 64 for e in rule.fuses[:2])
-    assert copied or small, "no example is long enough to be told to repeat"
+        proto = parse_graph(example.graph, example.opset)
+        copies = max(COPIES, NODES // len(proto.graph.node) + 1)
+        is_fused_by_layers(side_by_side(proto, copies), monkeypatch)
 
 
-def test_a_transformer_is_its_layers():
-    scope = scope_of(transformer(12))
+def test_a_transformer_is_its_layers(monkeypatch):
+    proto = transformer(14)
+    scope = scope_of(proto)
     (layers,) = alike_layers(scope)
-    assert layers.count >= 11
+    assert layers.count >= 13
     assert (layers.stop - layers.start) / len(scope.order) > 0.9
-    assert_no_difference(scope, RULES)
+    assert is_fused_by_layers(proto, monkeypatch, TOOLS)
+    assert is_fused_by_layers(proto, monkeypatch, GREEDY)
 
 
 def test_values_and_nodes_are_found_in_other_layers():
@@ -124,15 +60,6 @@ def test_values_and_nodes_are_found_in_other_layers():
         assert [layers.value(v, 5) for v in first.inputs] == list(second.inputs)
     with pytest.raises(NotAlike):
         layers.node(here[0], -3)
-
-
-def test_only_layers_in_the_middle_get_copies():
-    scope = scope_of(transformer(12))
-    (layers,) = alike_layers(scope)
-    copies = Copies(scope, (layers,))
-    inside = {layers.layer(node.index) for node in scope.nodes if node.index in copies}
-    assert inside == set(range(MARGIN, layers.count - MARGIN))
-    assert {layers.layer(copies.model(n.index)) for n in scope.nodes if n.index in copies} == {MODEL}
 
 
 def spoil(proto: onnx.ModelProto, source: random.Random) -> str:
@@ -163,16 +90,15 @@ def spoil(proto: onnx.ModelProto, source: random.Random) -> str:
             return f"{other.output[0]} is transposed differently"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_layer_that_differs_is_searched(seed):
+@pytest.mark.parametrize("seed", range(6))
+def test_a_layer_that_differs_is_fused_as_it_is(seed, monkeypatch):
     source = random.Random(seed)
-    proto = transformer(11)
+    proto = transformer(18)
     changes = [spoil(proto, source) for _ in range(source.randrange(1, 3))]
     try:
-        scope = scope_of(proto)
+        is_fused_by_layers(proto, monkeypatch)
     except Exception as problem:
         raise AssertionError(changes) from problem
-    assert_no_difference(scope, RULES)
 
 
 NORM = """(float[2,8] x, float[8] g) => (float[2,8] y) <float eps = {1e-6}> {
@@ -249,21 +175,19 @@ CAUSAL = np.where(np.tril(np.ones((1, 1, 70, 70))) > 0, 0, -1e38).astype(np.floa
     [(0.1, CAUSAL, 14), (2.0, None, 30)],
     ids=["causal for some layers", "absorbs, as far as is seen"],
 )
-def test_a_mask_that_layers_hand_on_is_told_of_in_each_of_them(factor, mask, layers):
-    scope = scope_of(weakened(factor, mask, layers))
+def test_a_mask_that_layers_hand_on_is_told_of_in_each_of_them(factor, mask, layers, monkeypatch):
+    proto = weakened(factor, mask, layers)
+    scope = scope_of(proto)
     assert alike_layers(scope), "the layers are alike but for the mask"
-    attention = [BOOK.rule("attention")]
-    assert_no_difference(scope, attention)
-    told = {
-        (str(m.env.get("causal")), str(m.env.get("bias"))[:5])
-        for m in RuleFinder(scope, LOOKUP, ()).matches(*attention)
-    }
+    assert not is_fused_by_layers(proto, monkeypatch)
+    found = RuleFinder(scope, LOOKUP).matches(BOOK.rule("attention"))
+    told = {(str(m.env.get("causal")), str(m.env.get("bias"))[:5]) for m in found}
     assert len(told) > 1 or mask is None
 
 
-def test_layers_that_hand_on_what_they_know_nothing_of_are_copied():
-    scope = scope_of(transformer(12))
-    assert Copies(scope, alike_layers(scope))
+def test_rules_are_told_the_same_of_layers_that_hand_on_what_nothing_is_known_of(monkeypatch):
+    monkeypatch.setattr(alike, "MANY", 0)
+    assert layers_for_rules(scope_of(transformer(12)))
 
 
 def test_a_constant_that_is_read_in_the_layer_before_too_is_compared():

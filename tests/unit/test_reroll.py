@@ -1,0 +1,168 @@
+"""Rerolling: whatever a model of many layers looks like, it is fused by way of a few of them as if all were searched."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from long_models import GREEDY, PLAIN, TOOLS, is_fused_by_layers, optimized, transformer
+from onnx import TensorProto, helper, numpy_helper
+
+from atcfuse.compiler import toolbox
+from atcfuse.graph import reroll
+from atcfuse.options import Options
+
+LAYERS = 12
+
+
+def renamed(proto: onnx.ModelProto, number: bool) -> onnx.ModelProto:
+    """A model whose names tell no layer: nodes have numbers or no names, values numbers."""
+    own = {o: f"v{i}" for i, o in enumerate(o for n in proto.graph.node for o in n.output)}
+    for at, node in enumerate(proto.graph.node):
+        node.name = f"n_{at}" if number else ""
+        for field in (node.input, node.output):
+            field[:] = [own.get(name, name) for name in field]
+    for value in proto.graph.output:
+        value.name = own[value.name]
+    return proto
+
+
+def described(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A model whose nodes carry metadata and doc strings, some of their own and some that a module has in common."""
+    for at, node in enumerate(proto.graph.node):
+        node.doc_string = f"the node {at}"
+        node.metadata_props.add(key="namespace", value=node.name.rpartition("/")[0])
+        if at % 3:
+            node.metadata_props.add(key="place", value=str(at))
+    return proto
+
+
+def with_outputs(proto: onnx.ModelProto, op: str) -> onnx.ModelProto:
+    """A model that also gives what all nodes of an operator make, as keys and values of every layer."""
+    for node in proto.graph.node:
+        if node.op_type == op:
+            proto.graph.output.append(helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None))
+    return proto
+
+
+def annotated(proto: onnx.ModelProto, *, wrong: bool) -> onnx.ModelProto:
+    """A model with annotations on all values, right ones or such that contradict what is proved."""
+    inferred = onnx.shape_inference.infer_shapes(proto)
+    for info in inferred.graph.value_info:
+        if wrong and len(info.type.tensor_type.shape.dim) == 3:
+            info.type.tensor_type.shape.dim[2].dim_value = 7
+    proto.graph.value_info.extend(inferred.graph.value_info)
+    return proto
+
+
+def of_old(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A model of IR version 3, where initializers are inputs as well."""
+    proto.ir_version = 3
+    for tensor in proto.graph.initializer:
+        proto.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return proto
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        pytest.param(described(transformer(LAYERS)), id="metadata"),
+        pytest.param(with_outputs(transformer(LAYERS), "Softmax"), id="outputs of every layer"),
+        pytest.param(with_outputs(transformer(LAYERS + 1), "Transpose"), id="outputs that fusions make"),
+        pytest.param(annotated(transformer(LAYERS), wrong=False), id="annotations"),
+        pytest.param(annotated(transformer(LAYERS), wrong=True), id="wrong annotations"),
+        pytest.param(of_old(transformer(LAYERS)), id="initializers that are inputs"),
+    ],
+)
+def test_it_comes_out_as_if_every_layer_were_searched(proto, monkeypatch):
+    assert is_fused_by_layers(proto, monkeypatch, PLAIN)
+
+
+@pytest.mark.parametrize("tools", [TOOLS, GREEDY], ids=["as it pays", "everything"])
+def test_costs_are_those_of_every_layer(tools, monkeypatch):
+    assert is_fused_by_layers(with_outputs(described(transformer(LAYERS + 1)), "Transpose"), monkeypatch, tools)
+
+
+def test_numbers_as_names_do_not_matter(monkeypatch):
+    assert is_fused_by_layers(renamed(transformer(LAYERS), number=True), monkeypatch)
+
+
+def test_nodes_without_names_get_names_that_are_free(monkeypatch):
+    proto = renamed(transformer(LAYERS), number=False)
+    monkeypatch.setattr(reroll, "LEAST_NODES", 1)
+    found, report = optimized(proto, TOOLS, monkeypatch, layers=True)
+    whole, other = optimized(proto, TOOLS, monkeypatch, layers=False)
+    first, second = onnx.load_from_string(found).graph.node, onnx.load_from_string(whole).graph.node
+    names = [node.name for node in first if node.name]
+    assert len(names) == len(set(names)) == len([node for node in second if node.name])
+    for node in (*first, *second):
+        node.name = ""
+        del node.metadata_props[:]
+    assert [n.SerializeToString() for n in first] == [n.SerializeToString() for n in second]
+    rules = [[fusion["rule"] for fusion in json.loads(text)["fusions"]] for text in (report, other)]
+    assert rules[0] == rules[1]
+
+
+def crossed(layers: int, projections: int) -> onnx.ModelProto:
+    """Layers of which each projects the same states, so that projections of several layers can be one operator."""
+    nodes, tensors, rows = [], [], "x"
+    for layer in range(layers):
+        made = []
+        for at in range(projections):
+            weight = np.linspace(-0.9, 0.7 + layer + at, 32 * 32, dtype=np.float32).reshape(32, 32)
+            tensors.append(numpy_helper.from_array(weight, f"w{layer}.{at}"))
+            made.append(f"/{layer}/p{at}")
+            nodes.append(
+                helper.make_node("MatMul", ["states", f"w{layer}.{at}"], [made[-1]], f"/{layer}/of_states_{at}")
+            )
+        weight = np.linspace(-0.8, 0.3 + layer, 32 * 32, dtype=np.float32).reshape(32, 32)
+        tensors.append(numpy_helper.from_array(weight, f"w{layer}"))
+        for at, (op, other) in enumerate([("MatMul", f"w{layer}"), *[("Sub", name) for name in made]]):
+            result = f"/{layer}/r{at}"
+            inputs = [rows] if other is None else [rows, other]
+            nodes.append(helper.make_node(op, inputs, [result], f"/{layer}/{op}_{at}"))
+            rows = result
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 8, 32]) for name in ("x", "states")]
+    graph = helper.make_graph(nodes, "g", given, [helper.make_tensor_value_info(rows, 1, None)], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("projections", [1, 2, 3, 4])
+def test_layers_that_come_out_in_pairs(projections, monkeypatch):
+    assert is_fused_by_layers(crossed(18, projections), monkeypatch, GREEDY) == (projections in (2, 4))
+
+
+def test_several_stretches_of_layers(monkeypatch):
+    both = transformer(LAYERS)
+    other = crossed(16, 2)
+    both.graph.node.extend(other.graph.node)
+    both.graph.initializer.extend(other.graph.initializer)
+    both.graph.input.extend(other.graph.input)
+    both.graph.output.extend(other.graph.output)
+    assert is_fused_by_layers(both, monkeypatch, GREEDY)
+
+
+@pytest.mark.parametrize("entry", ["*layer.6*", "MatMul"])
+def test_a_layer_whose_nodes_the_user_keeps_is_another_one(entry, monkeypatch, tmp_path):
+    listed = tmp_path / "keep.ini"
+    listed.write_text(f"[{'ByNodeName' if '*' in entry else 'ByNodeType'}]\n{entry}\n")
+    tools = toolbox(Options(keep_nodes=(str(listed),)))
+    assert not is_fused_by_layers(transformer(LAYERS), monkeypatch, tools)
+
+
+def test_a_name_that_a_layer_in_the_middle_has_taken(monkeypatch):
+    found, _ = optimized(transformer(LAYERS), PLAIN, monkeypatch, layers=False)
+    made = [n.name for n in onnx.load_from_string(found).graph.node if n.op_type == "FusedAttention"]
+    for at in (2, 6):
+        proto = transformer(LAYERS)
+        node = proto.graph.node[len(proto.graph.node) // 2]
+        node.name = made[at]
+        is_fused_by_layers(proto, monkeypatch)
+
+
+def test_names_that_do_not_tell_nodes_apart(monkeypatch):
+    proto = transformer(LAYERS)
+    proto.graph.node[400].name = proto.graph.node[700].name
+    assert not is_fused_by_layers(proto, monkeypatch)
