@@ -46,6 +46,7 @@ from atcfuse.rounds import (
 )
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.switches import NO_SWITCHES, read_switches
+from atcfuse.unrolled import is_told_alike
 
 if TYPE_CHECKING:
     import onnx
@@ -188,6 +189,9 @@ def _by_way_of(
     _, findings = _fused(short.model, short.finders, tools, lookup, sizes, pricer)
     try:
         findings.unrolled = unroll(model, short.cut)
+        reasons = ((k.anchor, (k.rule.name, k.refusal.code, k.refusal.depth)) for k in findings.kept)
+        if not is_told_alike(reasons, findings.unrolled):
+            raise NotAlike
     except NotAlike:
         short.snapshot.restore(model.proto)
         return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from atcfuse.graph.unroll import COPIED, Unrolling
+from atcfuse.graph.reroll import SIDE
+from atcfuse.graph.unroll import COPIED, FIRST, Unrolling
 
 _T = TypeVar("_T")
 _Entry = dict[str, Any]
@@ -30,6 +31,21 @@ def kept(entries: Sequence[_Entry], stretches: Sequence[Unrolling]) -> list[_Ent
 def count(anchors: Sequence[str], stretches: Sequence[Unrolling]) -> int:
     """How many anchors there are."""
     return len(_all(anchors, stretches, lambda anchor, names: names.layer_of(anchor), lambda anchor, _, __: anchor))
+
+
+def is_told_alike(reasons: Iterable[tuple[str, Any]], stretches: Sequence[Unrolling]) -> bool:
+    """Whether the same was told in each of the layers that were compared: of anchors, what is told but for names."""
+    told = list(reasons)
+    for names in stretches:
+        layers = range(FIRST, 2 * SIDE - FIRST, names.stride)
+        found: dict[int, list[Any]] = {layer: [] for layer in layers}
+        for anchor, what in told:
+            layer = names.layer_of(anchor)
+            if layer is not None and FIRST <= layer < 2 * SIDE - FIRST:
+                found[layer - (layer - FIRST) % names.stride].append(what)
+        if any(sorted(found[layer]) != sorted(found[FIRST]) for layer in layers):
+            return False
+    return True
 
 
 def _all(
@@ -69,9 +85,9 @@ def _layer_of_fusion(entry: _Entry, names: Unrolling) -> int | None:
 
 def _fusion(entry: _Entry, names: Unrolling, by: int) -> _Entry:
     told: Mapping[str, Any] = {
-        "name": names.name(entry["name"], by),
-        "nodes": [names.name(name, by) for name in entry["nodes"]],
-        "shapes_rewritten": [names.name(name, by) for name in entry["shapes_rewritten"]],
+        "name": names.told(entry["name"], by),
+        "nodes": [names.told(name, by) for name in entry["nodes"]],
+        "shapes_rewritten": [names.told(name, by) for name in entry["shapes_rewritten"]],
     }
     return {**entry, **told}
 
@@ -84,7 +100,7 @@ def _kept(entry: _Entry, names: Unrolling, by: int) -> _Entry:
         word = found[0].rstrip(".,;:)")
         its = names.layer_of(word)
         is_near = its is not None and layer is not None and abs(its - layer) <= NEAR
-        return names.name(word, by) + found[0][len(word) :] if is_near else found[0]
+        return names.told(word, by) + found[0][len(word) :] if is_near else found[0]
 
-    told = {key: names.name(entry[key], by) for key in ("anchor", "value") if entry[key]}
+    told = {key: names.told(entry[key], by) for key in ("anchor", "value") if entry[key]}
     return {**entry, **told, "reason": _WORDS.sub(moved, entry["reason"])}

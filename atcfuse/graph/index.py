@@ -35,7 +35,7 @@ class Node:
     One that makes nothing, as operators of other domains may, has one output that is absent, "".
     """
 
-    __slots__ = ("_attributes", "_written", "index", "inputs", "op", "outputs", "proto")
+    __slots__ = ("_attributes", "_name", "_written", "index", "inputs", "op", "outputs", "proto")
 
     def __init__(self, index: int, proto: onnx.NodeProto) -> None:
         self.index = index
@@ -45,11 +45,14 @@ class Node:
         self.outputs: tuple[str, ...] = tuple(proto.output) or ("",)
         self._attributes: dict[str, Any] | None = None
         self._written: tuple[bytes, ...] | None = None
+        self._name = ""
 
     @property
     def name(self) -> str:
         """The node's name, or its first output where it has none."""
-        return str(self.proto.name) or next((o for o in self.outputs if o), f"{self.op}_{self.index}")
+        if not self._name:
+            self._name = self.proto.name or next((o for o in self.outputs if o), f"{self.op}_{self.index}")
+        return self._name
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -142,7 +142,7 @@ class Stretch:
         """Whether one of the names is of a node that was cut out, or of a value that such a node makes."""
         first, last = self.gap
         cut = [self.scope.nodes[i] for i in range(first, last)]
-        own = {name for node in cut for name in (node.proto.name, *node.outputs) if name}
+        own = {name for node in cut for name in (node.name, *node.outputs) if name}
         return not own.isdisjoint(names)
 
     def _position(self, name: str) -> int | None:
@@ -165,7 +165,7 @@ class Stretch:
 
     def is_clear(self) -> bool:
         """Whether a name tells what is meant: no two nodes have the same one, none that of a value."""
-        own = [node.proto.name for node in self.scope.nodes if node.proto.name not in ("", *node.outputs)]
+        own = [node.name for node in self.scope.nodes if node.name not in node.outputs]
         return len(set(own)) == len(own) and not any(self.scope.defines(name) for name in own)
 
     def kept(self) -> Iterator[Node]:

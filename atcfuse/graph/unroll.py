@@ -149,6 +149,13 @@ class Unrolling:
             return self._anew(name, self.stretch.cut, copied=False)
         return self._in_segment(name, segment, segment + by // self.stride)
 
+    def told(self, name: str, by: int) -> str:
+        """What a name in a report is so many layers behind; one that is of no layer is the same."""
+        try:
+            return self.name(name, by)
+        except NotAlike:
+            return name
+
     def _stays(self, name: str) -> bool:
         """Whether a new name of the short model is one of the long model too."""
         return self._worded(name, 0 if self._segment(name) <= self._copied else self.stretch.cut) == name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 import onnx
@@ -166,3 +167,77 @@ def test_names_that_do_not_tell_nodes_apart(monkeypatch):
     proto = transformer(LAYERS)
     proto.graph.node[400].name = proto.graph.node[700].name
     assert not is_fused_by_layers(proto, monkeypatch)
+
+
+class Layer:
+    """Layers of random operators over tensors [2, 8, 32], the same ones in each; weights are others in each."""
+
+    OPS = ("norm", "project", "bias", "gelu", "relu", "softmax", "residual", "gate", "mask", "turn", "merge", "half")
+
+    def __init__(self, seed: int, length: int) -> None:
+        source = random.Random(seed)
+        self.steps = [(source.choice(self.OPS), source.random()) for _ in range(length)]
+        self.named = source.random() < 0.7
+        self.nodes: list[onnx.NodeProto] = []
+        self.tensors: list[onnx.TensorProto] = []
+
+    def node(self, op: str, *inputs: str, **attributes: object) -> str:
+        made = f"v{len(self.nodes)}"
+        name = f"/layer.{self.layer}/{op}_{len(self.nodes)}" if self.named else f"{op}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [made], name, **attributes))
+        return made
+
+    def weight(self, *shape: int) -> str:
+        array = np.random.default_rng(len(self.tensors)).uniform(-0.9, 0.9, shape).astype(np.float32)
+        self.tensors.append(numpy_helper.from_array(array, f"w{len(self.tensors)}"))
+        return self.tensors[-1].name
+
+    def step(self, what: str, choice: float, values: list[str]) -> str:
+        x, other = values[-1], values[int(choice * len(values))]
+        match what:
+            case "norm":
+                return self.node("LayerNormalization", x, self.weight(32), self.weight(32), axis=-1)
+            case "project":
+                return self.node("MatMul", other, self.weight(32, 32))
+            case "bias":
+                return self.node("Add", x, self.weight(32))
+            case "gelu":
+                return self.node("Mul", x, self.node("Sigmoid", x))
+            case "softmax":
+                return self.node("Softmax", x, axis=-1)
+            case "residual":
+                return self.node("Add", other, x)
+            case "gate":
+                return self.node("Mul", x, other)
+            case "mask":
+                return self.node("Add", x, "mask")
+            case "turn":
+                turned = self.node("Transpose", x, perm=[0, 2, 1])
+                return self.node("Transpose", self.node("Tanh", turned), perm=[0, 2, 1])
+            case "merge":
+                return self.node("Reshape", self.node("Exp", self.node("Reshape", x, "rows")), "whole")
+            case "half":
+                return self.node("Cast", self.node("Cast", x, to=TensorProto.FLOAT16), to=TensorProto.FLOAT)
+        return self.node("Relu", x)
+
+    def repeated(self, times: int) -> onnx.ModelProto:
+        """A model of so many layers; a mask of [8, 1] is the same in all of them."""
+        values = ["x"]
+        for layer in range(times):
+            self.layer, values = layer, values[-1:]
+            for what, choice in self.steps:
+                values.append(self.step(what, choice, values))
+        targets = {"rows": [16, 32], "whole": [2, 8, 32]}
+        tensors = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in targets.items()]
+        given = [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, d) for n, d in (("x", [2, 8, 32]), ("mask", [8, 1]))
+        ]
+        result = helper.make_tensor_value_info(values[-1], TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "g", given, [result], [*self.tensors, *tensors])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_layers_of_random_operators(seed, monkeypatch):
+    proto = Layer(seed, 6 + seed % 9).repeated(12 + seed % 7)
+    is_fused_by_layers(proto, monkeypatch, GREEDY if seed % 2 else PLAIN, numbered=False)
