@@ -48,7 +48,7 @@ def test_the_table_of_chips_in_the_documents_is_what_reports_say(reports: dict[s
     lines = [
         row("", [f"`{chip}`" for chip in CHIPS]),
         row("attention", [decided(r, "attention") for r in found]),
-        row("norm with projections", [decided(r, "layer_norm_qkv") for r in found]),
+        row("sum, norm and projections", [decided(r, "add_layer_norm_qkv") for r in found]),
         row(
             "query rows x keys of a tile",
             [f"{f['tiling']['rows']} x {f['tiling']['columns']}" if f else "" for f in attention],
