@@ -164,7 +164,7 @@ def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | No
     What ATC makes of the long one is noted as well.
     """
     layers = () if tools.keep.entries else layers_for_rules(model.main)
-    snapshot = Snapshot.of(model) if layers else None
+    snapshot = Snapshot.of(model, is_replaced=True) if layers else None
     cut = shorten(model, layers)
     if snapshot is None or cut is None:
         return None

@@ -123,7 +123,7 @@ class Stretch:
         for layer, found in by_layer.items():
             for told, members in found:
                 if layer >= SIDE:
-                    yield told, frozenset([i + gap if self._layer(i) < SIDE else i for i in members])
+                    yield told, frozenset([i + gap if 0 <= self._layer(i) < SIDE else i for i in members])
                     continue
                 for by in range(self.cut + 1 if layer == SIDE - 1 else 1):
                     yield told, frozenset([i + by * self.layers.period for i in members])
@@ -138,13 +138,6 @@ class Stretch:
             found.add((told, tuple(sorted(places))))
         return frozenset(found)
 
-    def has_cut(self, names: Iterable[str]) -> bool:
-        """Whether one of the names is of a node that was cut out, or of a value that such a node makes."""
-        first, last = self.gap
-        cut = [self.scope.nodes[i] for i in range(first, last)]
-        own = {name for node in cut for name in (node.name, *node.outputs) if name}
-        return not own.isdisjoint(names)
-
     def _position(self, name: str) -> int | None:
         if name in self._named:
             return self.scope.positions[self._named[name]]
@@ -158,10 +151,8 @@ class Stretch:
 
     @cached_property
     def _named(self) -> dict[str, int]:
-        """The nodes of the layers by name, but those that have none of their own."""
-        order, nodes = self.scope.order, self.scope.nodes
-        here = (nodes[i] for i in order[self.layers.start : self.layers.stop])
-        return {node.name: node.index for node in here if node.name not in node.outputs}
+        """The nodes of the layers that are kept, by name, but those that have none of their own."""
+        return {node.name: node.index for node in self.kept() if node.name not in node.outputs}
 
     def is_clear(self) -> bool:
         """Whether a name tells what is meant: no two nodes have the same one, none that of a value."""

@@ -21,12 +21,13 @@ class Snapshot:
     functions: int
 
     @staticmethod
-    def of(model: Model) -> Snapshot:
-        """The model as it is now."""
+    def of(model: Model, *, is_replaced: bool = False) -> Snapshot:
+        """The model as it is now. Its nodes need no copies where others take their place at once (`is_replaced`)."""
         graph = model.proto.graph
-        copied = onnx.GraphProto(node=graph.node, value_info=graph.value_info, input=graph.input)
+        nodes = [node.proto for node in model.main.nodes] if is_replaced else onnx.GraphProto(node=graph.node).node
+        copied = onnx.GraphProto(value_info=graph.value_info, input=graph.input)
         tensors, functions = list(graph.initializer), len(model.proto.functions)
-        return Snapshot(list(copied.node), list(copied.value_info), list(copied.input), tensors, functions)
+        return Snapshot(list(nodes), list(copied.value_info), list(copied.input), tensors, functions)
 
     def restore(self, proto: onnx.ModelProto) -> None:
         """Puts the model back, in place. Tensors are copied only where edits dropped or added some."""

@@ -346,10 +346,11 @@ def unroll(model: Model, short: Short) -> list[Unrolling]:
     known = names.taken
     if any(t.name not in scope.tensors and not t.name.startswith(INT64_PREFIX) for t in graph.initializer):
         raise NotAlike  # weights that were worked out anew are others in every layer
+    still = {name for i in short.kept for name in (scope.nodes[i].name, *scope.nodes[i].outputs)}
+    if any(name in known and name not in still for node in sequence for name in (node.name, *node.output)):
+        raise NotAlike  # what was made anew got a name that is in the long model
     done: list[Unrolling] = []
     for stretch in reversed(short.stretches):
-        if stretch.has_cut(name for node in sequence for name in (node.name, *node.output)):
-            raise NotAlike  # what was made anew got a name that is in the long model
         done.append(Unrolling(stretch, sequence, known, names))
         sequence = done[-1].unrolled()
     del graph.node[:]
