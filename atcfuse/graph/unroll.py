@@ -47,15 +47,22 @@ class _Part(NamedTuple):
 class Unrolling:
     """The names that a short model's stretch has in the long model, those that were made anew included.
 
-    `sequence` are the nodes of the optimized short model, `known` the names of the long model as it came. A segment is
-    the nodes from one of a layer up to the same one `stride` layers behind. Raises NotAlike where segments differ.
-    `renewed` are the values that nodes read or make which were made again.
+    `sequence` are the nodes of the optimized short model, `known` the names of the long model as it came but for those
+    `clashing` with what was made anew. A segment is the nodes from one of a layer up to the same one `stride` layers
+    behind; `renewed` are the values that nodes read or make which were made again. Raises NotAlike where segments
+    differ.
     """
 
     def __init__(
-        self, stretch: Stretch, sequence: Sequence[onnx.NodeProto], known: frozenset[str], names: Names
+        self,
+        stretch: Stretch,
+        sequence: Sequence[onnx.NodeProto],
+        known: frozenset[str],
+        clashing: frozenset[str],
+        names: Names,
     ) -> None:
-        self.stretch, self._sequence, self._known, self._names = stretch, sequence, known, names
+        self.stretch, self._sequence, self._names = stretch, sequence, names
+        self._known, self._clashing = known, clashing
         self._places = {name: at for at, node in enumerate(sequence) for name in (node.name, *node.output) if name}
         self.renewed: set[str] = set()
         self._fixed: set[str] = set()
@@ -183,7 +190,8 @@ class Unrolling:
         key = name, by
         if key not in self._unique:
             worded = self._worded(name, by)
-            self._unique[key] = name if worded == name and not copied else self._names.fresh(worded)
+            is_kept = worded == name and not copied and name not in self._clashing
+            self._unique[key] = name if is_kept else self._names.fresh(worded)
         return self._unique[key]
 
     def _worded(self, name: str, by: int) -> str:
@@ -347,11 +355,11 @@ def unroll(model: Model, short: Short) -> list[Unrolling]:
     if any(t.name not in scope.tensors and not t.name.startswith(INT64_PREFIX) for t in graph.initializer):
         raise NotAlike  # weights that were worked out anew are others in every layer
     still = {name for i in short.kept for name in (scope.nodes[i].name, *scope.nodes[i].outputs)}
-    if any(name in known and name not in still for node in sequence for name in (node.name, *node.output)):
-        raise NotAlike  # what was made anew got a name that is in the long model
+    made = {name for node in sequence for name in (node.name, *node.output) if name not in still}
+    clashing, known = known & made, known - made  # what was made anew may have got a name that was cut out
     done: list[Unrolling] = []
     for stretch in reversed(short.stretches):
-        done.append(Unrolling(stretch, sequence, known, names))
+        done.append(Unrolling(stretch, sequence, known, clashing, names))
         sequence = done[-1].unrolled()
     del graph.node[:]
     graph.node.extend(sequence)
