@@ -126,8 +126,10 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     pins = model.pins
     sizes = Sizes(tools.options.assume)
     lookup, pricer = Lookup.of(tools.book.fusing), _pricer(tools, sizes)
-    short = _shortened(model, tools, lookup, pricer)
-    finders = _finders(model, tools, lookup, pricer) if short is None else []
+    short, finders = _shortened(model, tools, lookup, pricer), list[RuleFinder]()
+    if short is None:  # what ATC would make of a short one that was given up is no part of the estimate
+        pricer = _pricer(tools, sizes)
+        finders = _finders(model, tools, lookup, pricer)
     before = account.before(model, tools, sizes, pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
     found = None if short is None else _by_way_of(short, model, tools, lookup, sizes, pricer)

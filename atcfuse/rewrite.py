@@ -18,6 +18,7 @@ from atcfuse.fold import Folding, replacement
 from atcfuse.graph.edit import Names, NewNode, Replacement, empty_shape
 from atcfuse.graph.index import Scope
 from atcfuse.graph.schema import signature
+from atcfuse.graph.unroll import NODE_LIST, OWN
 from atcfuse.kernel import DOMAIN, KEPT, Attribute, KernelSpec
 from atcfuse.match.find import Match
 from atcfuse.match.functions import functions_for
@@ -27,7 +28,7 @@ from atcfuse.meaning import Signature, signature_of
 from atcfuse.precision import compute_type
 from atcfuse.safety import Extent
 
-ORIGIN_RULE, ORIGIN_CHOICES, ORIGIN_NODES = "atcfuse.rule", "atcfuse.choices", "atcfuse.nodes"
+ORIGIN_RULE, ORIGIN_CHOICES, ORIGIN_NODES = f"{OWN}rule", f"{OWN}choices", NODE_LIST
 """Keys of a fused node's metadata: the rule that made it, the alternatives it took, the nodes it replaced (JSON)."""
 
 

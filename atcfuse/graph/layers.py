@@ -51,15 +51,6 @@ class Layers:
         """The number of whole layers."""
         return (self.stop - self.start) // self.period
 
-    def layer(self, index: int) -> int:
-        """The layer that a node is in, counted from 0: none of them for nodes outside."""
-        return (self.scope.positions[index] - self.start) // self.period
-
-    def of_layer(self, layer: int) -> Iterator[int]:
-        """The nodes of a layer in order."""
-        first = self.start + layer * self.period
-        yield from self.scope.order[first : first + self.period]
-
     def carried(self) -> Iterator[tuple[str, ...]]:
         """What layers read of those in front of them: for each such operand the values, one a layer."""
         nodes, order, first = self.scope.nodes, self.scope.order, self.start + self.period
@@ -83,15 +74,6 @@ class Layers:
     def node(self, index: int, by: int) -> int:
         """The node that is so many layers behind. Raises NotAlike where one of the two is none of these nodes."""
         return self._at(self.scope.positions[index], by)
-
-    def nodes(self, indices: Iterable[int], by: int) -> list[int]:
-        """The nodes that are so many layers behind, as `node` gives each."""
-        scope, shift = self.scope, by * self.period
-        found = [scope.positions[i] for i in indices]
-        first, last = min(found, default=self.start), max(found, default=self.start)
-        if min(first, first + shift) < self.start or max(last, last + shift) >= self.stop:
-            raise NotAlike
-        return [scope.order[position + shift] for position in found]
 
     def value(self, name: str, by: int) -> str:
         """The value that is so many layers behind; one that all layers share is the same. Raises NotAlike."""

@@ -82,7 +82,7 @@ class Stretch:
         if layer < 0 or layer >= self.layers.count:
             return ()
         nodes, layers = self.scope.nodes, self.layers
-        first = position + (self._short(layer) - layer) * layers.period
+        first = self.place(position)
         there = [nodes[i] for i in self.scope.order[first : first + self.cut * layers.period + 1 : layers.period]]
         if name in self._named:
             return [node.name for node in there]
@@ -134,8 +134,7 @@ class Stretch:
         for told, members in sets:
             if any(not self.layers.start <= i < self.layers.stop for i in members):
                 raise NotAlike
-            places = [i + (self._short(self._layer(i)) - self._layer(i) - layer) * self.layers.period for i in members]
-            found.add((told, tuple(sorted(places))))
+            found.add((told, tuple(sorted([self.place(i) - layer * self.layers.period for i in members]))))
         return frozenset(found)
 
     def _position(self, name: str) -> int | None:

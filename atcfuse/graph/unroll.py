@@ -22,8 +22,8 @@ from atcfuse.graph.reroll import SIDE, Short, Stretch
 
 OWN = "atcfuse."
 """What keys of metadata begin with that a fused node has of its own."""
-NODE_LISTS = (f"{OWN}nodes",)
-"""Those of them that list names of nodes, as JSON."""
+NODE_LIST = f"{OWN}nodes"
+"""The one of them that lists names of nodes, as JSON."""
 FIRST = 1
 """The layer from which on layers of the short model are compared: the one before it has no neighbour in front."""
 COPIED = SIDE - 1
@@ -241,7 +241,7 @@ class Unrolling:
 
     def _part(self, node: onnx.NodeProto) -> _Part:
         own = self._original(node) is not None
-        lists = () if own else [json.loads(p.value) for p in node.metadata_props if p.key in NODE_LISTS]
+        lists = () if own else [json.loads(p.value) for p in node.metadata_props if p.key == NODE_LIST]
         return _Part(node, list(node.input), list(node.output), own, lists)
 
     def _moved(self, part: _Part, by: int) -> onnx.NodeProto:
@@ -274,7 +274,7 @@ class Unrolling:
         renamed = iter(lists)
         for prop in node.metadata_props:
             if prop.key.startswith(OWN):
-                is_list = prop.key in NODE_LISTS
+                is_list = prop.key == NODE_LIST
                 value = json.dumps(next(renamed), ensure_ascii=False) if is_list else prop.value
                 made.metadata_props.add(key=prop.key, value=value)
 

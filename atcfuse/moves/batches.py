@@ -16,7 +16,7 @@ from atcfuse.graph.edit import Names, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.einsum import comes_from_softmax
 from atcfuse.moves.rescale import leads_to_softmax
-from atcfuse.moves.respelling import Steps
+from atcfuse.moves.respelling import Several, Steps
 
 _LEAST = 5
 """Fewer axes are batch, heads, positions and width."""
@@ -27,7 +27,7 @@ _MOST = 8
 
 
 @dataclass(frozen=True)
-class Merging:
+class Merging(Several):
     """A MatMul with `lead` batch axes before the heads, and the views behind it that leave these alone."""
 
     scope: Scope
@@ -36,14 +36,9 @@ class Merging:
     behind: tuple[Node, ...]
 
     @property
-    def members(self) -> frozenset[int]:
-        """The nodes that are replaced: the product and the views behind it."""
-        return frozenset(n.index for n in (self.node, *self.behind))
-
-    @property
-    def name(self) -> str:
-        """What the move is remembered by."""
-        return self.node.name
+    def replaced(self) -> tuple[Node, ...]:
+        """The nodes that the move replaces: the product and the views behind it."""
+        return (self.node, *self.behind)
 
 
 def find(scope: Scope, node: Node) -> Merging | None:

@@ -52,7 +52,8 @@ def test_a_transformer_is_its_layers(monkeypatch):
 def test_values_and_nodes_are_found_in_other_layers():
     scope = scope_of(transformer(12))
     (layers,) = alike_layers(scope)
-    here, there = list(layers.of_layer(2)), list(layers.of_layer(7))
+    starts = [layers.start + layer * layers.period for layer in (2, 7)]
+    here, there = (scope.order[start : start + layers.period] for start in starts)
     for a, b in zip(here, there, strict=True):
         first, second = scope.nodes[a], scope.nodes[b]
         assert layers.node(a, 5) == b
