@@ -15,17 +15,18 @@ from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
-from atcfuse.graph.layers import NotAlike, known
-from atcfuse.graph.reroll import Short, shorten
+from atcfuse.graph.layers import NotAlike
+from atcfuse.graph.reroll import Short, layers_of, shorten
 from atcfuse.graph.schema import signature
 from atcfuse.graph.snapshot import Snapshot
+from atcfuse.graph.spread import spread
 from atcfuse.graph.traffic import Sizes
 from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import parse_keep_nodes
 from atcfuse.kernel import load_kernels
 from atcfuse.loader import load_rules
-from atcfuse.match.alike import layers_for_rules
+from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
 from atcfuse.options import EVERY_RULE, Options
@@ -122,14 +123,14 @@ def _optimize(proto: onnx.ModelProto, tools: Toolbox, path: Path | None, name: s
     reached("inferring shapes")
     to_dialect(proto, "portable")
     model = Model(proto, path)
-    infer(model)
-    pins = model.pins
     sizes = Sizes(tools.options.assume)
     lookup, pricer = Lookup.of(tools.book.fusing), _pricer(tools, sizes)
     short, finders = _shortened(model, tools, lookup, pricer), list[RuleFinder]()
     if short is None:  # what ATC would make of a short one that was given up is no part of the estimate
+        infer(model)
         pricer = _pricer(tools, sizes)
         finders = _finders(model, tools, lookup, pricer)
+    pins = model.pins
     before = account.before(model, tools, sizes, pricer)
     unmatched = tools.keep.unmatched((node.name, node.op) for scope in model.scopes() for node in scope.nodes)
     found = None if short is None else _by_way_of(short, model, tools, lookup, sizes, pricer)
@@ -161,11 +162,11 @@ class _Short:
 
 
 def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | None) -> _Short | None:
-    """Makes a model of many layers that are alike short, in place; None where it has none.
+    """Makes a model of many layers that are alike short, in place; None, with that as it came, where it has none.
 
-    What ATC makes of the long one is noted as well.
+    What is known of the values of the long one and what ATC makes of it is noted as well.
     """
-    layers = () if tools.keep.entries else layers_for_rules(model.main)
+    layers = () if tools.keep.entries else layers_of(model.main)
     snapshot = Snapshot.of(model, is_replaced=True) if layers else None
     cut = shorten(model, layers)
     if snapshot is None or cut is None:
@@ -174,10 +175,11 @@ def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | No
     infer(short)
     finders = _finders(short, tools, lookup, pricer)
     try:
-        if any(known(short.main.fact(name)) != known(model.main.fact(name)) for name in short.main.producers):
+        if not all(rules_are_told_alike(short.main, stretch.layers) for stretch in cut.stretches):
             raise NotAlike
-        if pricer is not None and pricer.estimate is not None:
-            pricer.estimate.adopt(model.main, short.main, cut)
+        if pricer is not None:
+            pricer.adopt(cut, short.main)
+        spread(cut, short.main)
     except NotAlike:
         snapshot.restore(model.proto)
         return None

@@ -15,7 +15,8 @@ from atcfuse.cost.model import Side, as_list, unfused_cost
 from atcfuse.device import Device, Range
 from atcfuse.estimate import Kernels, kernel_dict
 from atcfuse.graph.index import Model, Node, Scope
-from atcfuse.graph.traffic import KindsOf, Remembered, Sizes
+from atcfuse.graph.reroll import Short
+from atcfuse.graph.traffic import Remembered, Sizes
 from atcfuse.graph.work import NodeWorks, OpWork, transdata_work
 from atcfuse.keep_nodes import KeepNodes
 from atcfuse.kernel import KernelSpec
@@ -45,13 +46,22 @@ class Pricer:
         self.kernels = Kernels(device, options)
         self._device, self._options, self._sizes = device, options, sizes
         self._policy = Policy(options.min_saving_us, options.occupancy, options.keep_fp32)
-        self.kinds_of: KindsOf = Remembered()
+        self.kinds_of = Remembered()
         self.works = NodeWorks(sizes, self.kernels.narrow, self.kinds_of)
         self.estimate = None if passes is None else Estimate(passes, self.works, self.kinds_of)
         self._after_atc: dict[_Key, dict[str, Any]] = {}
         self._costs: dict[_Key, FusionCost | Refusal] = {}
         self._of_match: dict[int, tuple[Match, FusionCost | Refusal]] = {}
         self._described: dict[int, tuple[FusionCost, dict[str, Any]]] = {}
+
+    def adopt(self, short: Short, told: Scope) -> None:
+        """Notes what nodes of a long model are and do, also after ATC's passes: as in `told`, the graph of the short
+        one. Raises NotAlike where layers come out unlike.
+        """
+        if self.estimate is not None:
+            self.estimate.adopt(short.scope, told, short)
+        self.kinds_of.adopt(short.scope, told, short.likes)
+        self.works.adopt(short.scope, told, short.likes)
 
     def refusal(self, fusion: Fusion) -> Refusal | None:
         """Why a fusion is not done, or None."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from atcfuse.graph.reroll import SIDE
-from atcfuse.graph.unroll import COPIED, FIRST, Unrolling
+from atcfuse.graph.reroll import FIRST, SIDE
+from atcfuse.graph.unroll import COPIED, Unrolling
 
 _T = TypeVar("_T")
 _Entry = dict[str, Any]

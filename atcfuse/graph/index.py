@@ -105,6 +105,7 @@ class Scope:
     `repeated` is the same in a `literal` copy too, where `alias` is empty.
     `extents` are the compound dims that values of the scope have, and which thus are at least 0 where the model runs:
     the least constant by the rest of the dim (`dims.split_constant`);
+    `hinted` are values of which no more is known than what the model declares;
     `fixed` and `computed` are what `graph.fixed` remembers, `functions` what `match.functions` does.
     """
 
@@ -126,6 +127,7 @@ class Scope:
         self.alias: dict[str, str] = {}
         self.repeated = self.alias
         self.extents: dict[Dim, int] = {}
+        self.hinted: set[str] = set()
         self.fixed: frozenset[str] | None = None
         self.computed: dict[str, np.ndarray | None] = {}
         self.functions: Mapping[str, Callable[..., Any]] | None = None

@@ -1,8 +1,9 @@
 """Layers that are alike: stretches of a graph where every node does what the node one period before it does.
 
 A transformer of 80 layers is one layer 80 times, and what is found in one of them holds in the others. Alike means
-proved, node by node: operator, attributes, what is known of the results, how many nodes before an operand was made, who
-reads the results, the numbers in small constants. Weights may differ; that is what layers are for.
+proved, node by node: operator, attributes, how many nodes before an operand was made, who reads the results, types and
+small numbers of constants. Weights may differ; that is what layers are for. Nothing need be inferred for that:
+`graph.spread` adds that the same is known of all layers.
 """
 
 from __future__ import annotations
@@ -51,16 +52,15 @@ class Layers:
         """The number of whole layers."""
         return (self.stop - self.start) // self.period
 
-    def carried(self) -> Iterator[tuple[str, ...]]:
-        """What layers read of those in front of them: for each such operand the values, one a layer."""
+    def carried(self, count: int) -> Iterator[tuple[str, ...]]:
+        """What layers read of those in front of them: for each such operand the values of the first `count` readers."""
         nodes, order, first = self.scope.nodes, self.scope.order, self.start + self.period
         for position in range(first, first + self.period):
             for slot, name in enumerate(nodes[order[position]].inputs):
                 if not name or self._place(name) is None or self._wiring.places[name].position >= first:
                     continue
-                yield tuple(
-                    [nodes[order[at]].inputs[slot] for at in range(position - self.period, self.stop, self.period)]
-                )
+                there = range(position, position + count * self.period, self.period)
+                yield tuple([nodes[order[at]].inputs[slot] for at in there])
 
     def distance(self, name: str, below: str) -> float:
         """How many nodes earlier than a value another one is made or read first; infinite for one that none knows."""
@@ -126,10 +126,13 @@ class _Spans(dict[str, float]):
 
 
 class Wiring:
-    """Where the values of a scope are made and read, by position; `spans` is how far that is apart at most."""
+    """Where the values of a scope are made and read, by position; `spans` is how far that is apart at most, `constants`
+    what has been asked of values that no node makes.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+        self.constants: dict[str, object] = {}
         places, readers = self.places, self.readers = dict[str, _Place](), defaultdict[str, list[int]](list)
         for position, index in enumerate(scope.order):
             node = scope.nodes[index]
@@ -169,17 +172,9 @@ def alike_layers(scope: Scope) -> tuple[Layers, ...]:
 def _kinds(scope: Scope) -> list[int]:
     """By position: a number for what a node is, wherever it stands."""
     numbers: dict[object, int] = {}
-    told: dict[Fact, int] = {}
-    kinds = []
-    for index in scope.order:
-        node = scope.nodes[index]
-        facts = [scope.fact(o) for o in node.outputs]
-        for fact in facts:
-            if fact not in told:
-                told[fact] = numbers.setdefault(known(fact), len(numbers))
-        key = node.op, len(node.inputs), node.written, *[told[fact] for fact in facts]
-        kinds.append(numbers.setdefault(key, len(numbers)))
-    return kinds
+    nodes = [scope.nodes[index] for index in scope.order]
+    keys = [(node.op, len(node.inputs), len(node.outputs), node.written) for node in nodes]
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def known(fact: Fact) -> object:
@@ -203,19 +198,13 @@ def _periods(kinds: Sequence[int]) -> list[int]:
 
 def _stretches(wiring: Wiring, kinds: Sequence[int], period: int, taken: Sequence[Layers]) -> list[Layers]:
     """Where each node is alike the one a period before; nodes that are alike with another period are left out."""
-    uses = _Uses(wiring, period)
     found = []
-    for start, stop in _same_kinds(kinds, period):
-        if stop - start < (MIN_LAYERS - 1) * period or any(t.start < stop and start - period < t.stop for t in taken):
+    uses = _Uses(wiring, kinds, period).numbers()
+    for first, last in _streaks(map(eq, uses[period:], uses), period):
+        if last - first < (MIN_LAYERS - 1) * period or any(t.start < last and first - period < t.stop for t in taken):
             continue
-        for first, last in _streaks(uses.alike(start, stop), start):
-            if last - first >= (MIN_LAYERS - 1) * period:
-                found.append(Layers(wiring, first - period, last, period))
+        found.append(Layers(wiring, first - period, last, period))
     return found
-
-
-def _same_kinds(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
-    return _streaks(map(eq, kinds[period:], kinds), period)
 
 
 def _streaks(flags: Iterable[bool], first: int) -> Iterator[tuple[int, int]]:
@@ -229,62 +218,58 @@ def _streaks(flags: Iterable[bool], first: int) -> Iterator[tuple[int, int]]:
 
 
 class _Uses:
-    """Whether nodes one period apart hang in the graph alike, told from where each stands."""
+    """How nodes hang in the graph, seen from where each stands: those one period apart are alike that look the same."""
 
-    def __init__(self, wiring: Wiring, period: int) -> None:
-        self._scope, self._wiring, self._period = wiring.scope, wiring, period
-        self._constants: dict[str, object] = {}
+    def __init__(self, wiring: Wiring, kinds: Sequence[int], period: int) -> None:
+        self._scope, self._wiring, self._kinds, self._window = wiring.scope, wiring, kinds, 2 * period
 
-    def alike(self, start: int, stop: int) -> Iterator[bool]:
-        """Whether each node, of the same kind as the one a period before, reads and is read as that one."""
-        nodes, order, period = self._scope.nodes, self._scope.order, self._period
-        for position in range(start, stop):
-            yield self._is_alike(nodes[order[position]], nodes[order[position - period]])
+    def numbers(self) -> list[int]:
+        """By position: a number for what a node is, what it reads and who reads what it makes."""
+        seen: dict[object, int] = {}
+        nodes, operand, result = self._scope.nodes, self._operand, self._result
+        found = []
+        for position, index in enumerate(self._scope.order):
+            node = nodes[index]
+            key = [self._kinds[position], *[operand(name, position) for name in node.inputs]]
+            key += [result(name, position) for name in node.outputs]
+            found.append(seen.setdefault(tuple(key), len(seen)))
+        return found
 
-    def _is_alike(self, node: Node, model: Node) -> bool:
-        for name, other in zip(node.inputs, model.inputs, strict=True):
-            if not self._operands(name, other):
-                return False
-        return all(map(self._results, node.outputs, model.outputs))
+    def _operand(self, name: str, position: int) -> object:
+        """What an operand is to a node: itself where all layers share it."""
+        wiring = self._wiring
+        if wiring.spans[name] > self._window:
+            return name
+        at, slot, made = wiring.places[name]
+        return (position - at, slot) if made else (position - at, slot, self._constant(name))
 
-    def _operands(self, name: str, model: str) -> bool:
-        """Whether a node's operand is to it what the `model` is to the one a period before."""
-        spans, window = self._wiring.spans, 2 * self._period
-        if spans[name] > window or spans[model] > window:  # one of them is shared
-            return name == model
-        here, there = self._wiring.places[name], self._wiring.places[model]
-        if here.position - there.position != self._period or here.slot != there.slot or here.made != there.made:
-            return False
-        return here.made or self._constant(name) == self._constant(model)
-
-    def _results(self, name: str, model: str) -> bool:
-        """Whether a result is read and repeats something as the `model` does."""
-        wiring, scope, period = self._wiring, self._scope, self._period
-        if wiring.spans[name] > 2 * period or wiring.spans[model] > 2 * period:
-            return name == model  # no two nodes make it: neither has this output
-        if [reader - period for reader in wiring.readers[name]] != wiring.readers[model]:
-            return False
-        if (name in scope.outputs) != (model in scope.outputs):
-            return False
-        if name not in scope.alias or model not in scope.alias:
-            return name not in scope.alias and model not in scope.alias
-        return self._operands(scope.alias[name], scope.alias[model])
+    def _result(self, name: str, position: int) -> object:
+        """Who reads a result; itself where it is read from far away, or absent."""
+        wiring = self._wiring
+        if wiring.spans[name] > self._window:
+            return name
+        readers = wiring.readers[name]
+        if len(readers) == 1 and name not in self._scope.outputs:
+            return readers[0] - position
+        return name in self._scope.outputs, *[reader - position for reader in readers]
 
     def _constant(self, name: str) -> object:
         """What rules may ask of a value that no node makes."""
-        if name not in self._constants:
-            self._constants[name] = self._asked(name)
-        return self._constants[name]
+        known = self._wiring.constants
+        if name not in known:
+            known[name] = self._asked(name)
+        return known[name]
 
     def _asked(self, name: str) -> object:
         scope = self._scope
-        fact, tensor = scope.fact(name), scope.initializers.get(name)
-        if tensor is None:
-            return fact.dtype, fact.shape
-        if tensor.data_location == tensor.EXTERNAL and tensor.dims and math.prod(tensor.dims) > MAX_EXTERNAL_BYTES:
-            return fact.dtype, fact.shape, "on disk"
+        tensor = scope.initializers.get(name)
+        if tensor is None:  # no two sparse tensors are taken for alike
+            return scope.inputs[name].type.SerializeToString() if name in scope.inputs else name
+        dims = tuple(tensor.dims)
+        if tensor.data_location == tensor.EXTERNAL and dims and math.prod(dims) > MAX_EXTERNAL_BYTES:
+            return tensor.data_type, dims, "on disk"
         array = read_tensor(tensor, scope.model)
-        return fact.dtype, fact.shape, tensor.data_location, None if array is None else _content(array)
+        return tensor.data_type, dims, tensor.data_location, None if array is None else _content(array)
 
 
 def _content(array: np.ndarray) -> object:

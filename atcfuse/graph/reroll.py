@@ -14,10 +14,14 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from atcfuse.graph.index import Model, Node, Scope
-from atcfuse.graph.layers import Layers, NotAlike
+from atcfuse.graph.layers import Layers, NotAlike, alike_layers
 
 SIDE = 4
 """Layers that are left at each end, or one more: patterns reach a layer or two, and what comes out must come again."""
+FIRST = 1
+"""The layer from which on layers of the short model are compared: the one before it has no neighbour in front."""
+MANY = 1000
+"""A graph of fewer nodes is fused sooner than its layers are proved alike."""
 LEAST_NODES = 400
 """A cut that takes fewer nodes out is not worth it."""
 
@@ -158,6 +162,18 @@ class Stretch:
         own = [node.name for node in self.scope.nodes if node.name not in node.outputs]
         return len(set(own)) == len(own) and not any(self.scope.defines(name) for name in own)
 
+    def rejoined(self, reader: str, name: str) -> str:
+        """What a value is in the long model that stands in the short one for what the node that makes `reader` reads
+        there.
+        """
+        start, (first, last) = self.layers.start, self.gap
+        at, position = self._made_at(reader), self.layers.position(name)
+        is_across = last <= at < self.layers.stop and position is not None and start <= position < first
+        return self.layers.value(name, self.cut) if is_across else name
+
+    def _made_at(self, name: str) -> int:
+        return self.scope.positions[self.scope.producers[name].index]
+
     def kept(self) -> Iterator[Node]:
         """The nodes of the layers that the short model keeps."""
         before, behind = self.gap
@@ -173,12 +189,35 @@ class Short:
     stretches: tuple[Stretch, ...]
     kept: tuple[int, ...]
 
+    @property
+    def scope(self) -> Scope:
+        """The graph of the long model."""
+        return self.stretches[0].scope
+
+    @cached_property
+    def likes(self) -> list[int]:
+        """By node of the long model, the node of the short one that it is alike: itself, or that of the layer before
+        the cut.
+        """
+        found = [-1] * len(self.scope.nodes)
+        for at, i in enumerate(self.kept):
+            found[i] = at
+        for stretch in self.stretches:
+            (first, last), period = stretch.gap, stretch.layers.period
+            found[first:last] = found[first - period : first] * stretch.cut
+        return found
+
     def spread(self, sets: Iterable[Told]) -> list[Told]:
         """Sets of nodes of the short model as they are in the long one. Raises NotAlike where layers have others."""
         found = [(told, frozenset([self.kept[i] for i in members])) for told, members in sets]
         for stretch in self.stretches:
             found = list(stretch.spread(found))
         return found
+
+
+def layers_of(scope: Scope) -> tuple[Layers, ...]:
+    """Stretches of layers that are alike; none in a small graph."""
+    return alike_layers(scope) if len(scope.nodes) >= MANY else ()
 
 
 def shorten(model: Model, layers: Sequence[Layers]) -> Short | None:

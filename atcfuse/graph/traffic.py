@@ -7,7 +7,7 @@ model is built are counted apart. An operator reads each input once and writes e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -123,6 +123,11 @@ class Remembered:
         if id(scope) not in self._found:
             self._found[id(scope)] = scope, kinds(scope)
         return self._found[id(scope)][1]
+
+    def adopt(self, scope: Scope, other: Scope, likes: Sequence[int]) -> None:
+        """Notes what nodes of a scope are: what those of another one are that they are alike."""
+        known = self(other)
+        self._found[id(scope)] = scope, {index: known[likes[index]] for index in scope.order}
 
 
 KindsOf = Callable[[Scope], dict[int, Kind]]

@@ -18,14 +18,12 @@ import onnx
 from atcfuse.graph.edit import INT64_PREFIX, Names, drop_initializers, keep_annotations
 from atcfuse.graph.index import Model, Node
 from atcfuse.graph.layers import NotAlike
-from atcfuse.graph.reroll import SIDE, Short, Stretch
+from atcfuse.graph.reroll import FIRST, SIDE, Short, Stretch
 
 OWN = "atcfuse."
 """What keys of metadata begin with that a fused node has of its own."""
 NODE_LIST = f"{OWN}nodes"
 """The one of them that lists names of nodes, as JSON."""
-FIRST = 1
-"""The layer from which on layers of the short model are compared: the one before it has no neighbour in front."""
 COPIED = SIDE - 1
 """The layer with which those start that are made again: there are neighbours on both sides that were compared."""
 STRIDES = (1, 2)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from atcfuse.graph.facts import Fact
@@ -164,6 +164,31 @@ class NodeWorks:
             works = {n.index: work_of(scope, n, sizes, known[n.index], narrow, figures) for n in scope.nodes}
             self._found[id(scope)] = scope, works
         return self._found[id(scope)][1]
+
+    def adopt(self, scope: Scope, other: Scope, likes: Sequence[int]) -> None:
+        """Notes the work of a scope's nodes: that of nodes of another one that they are alike, with their own names."""
+        known = self(other)
+        works = {n.index: _renamed(known[likes[n.index]], other.nodes[likes[n.index]], n) for n in scope.nodes}
+        self._found[id(scope)] = scope, works
+
+
+def _renamed(work: OpWork, like: Node, node: Node) -> OpWork:
+    """The work of the node `like`, of a node that is alike."""
+    if work is NO_WORK or (node.inputs == like.inputs and node.outputs == like.outputs):
+        return work
+    names = dict(zip((*like.inputs, *like.outputs), (*node.inputs, *node.outputs), strict=True))
+    product = work.product
+    return OpWork(
+        op=work.op,
+        name=node.name,
+        reads={names[name]: size for name, size in work.reads.items()},
+        writes={names[name]: size for name, size in work.writes.items()},
+        cube_flops=work.cube_flops,
+        vector_elements=work.vector_elements,
+        dtype=work.dtype,
+        product=None if product is None else replace(product, a=names[product.a], b=names[product.b]),
+        constants=frozenset([names[name] for name in work.constants]) if work.constants else work.constants,
+    )
 
 
 def works_of(scope: Scope, found: WorksOf) -> list[OpWork]:

@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atcfuse.graph.index import Scope
-from atcfuse.graph.layers import Layers, alike_layers, known
+from atcfuse.graph.layers import Layers, known
+from atcfuse.graph.reroll import SIDE
 from atcfuse.match.bands import Band
 from atcfuse.match.chains import roots
 from atcfuse.match.indexed import Bands
 from atcfuse.match.levels import absorbs, is_ordinary, is_whole
 
-MANY = 1000
-"""A graph of fewer nodes is fused sooner than its layers are proved alike."""
 
+def rules_are_told_alike(scope: Scope, layers: Layers) -> bool:
+    """Whether rules are told the same of what each layer reads; `scope` is short for the graph of the layers.
 
-def layers_for_rules(scope: Scope) -> list[Layers]:
-    """Stretches of layers that are alike, and of which rules are told the same; none in a small graph."""
-    if len(scope.nodes) < MANY:
-        return []
+    The layers in front of the cut are looked at, of which those behind read what they read of each other.
+    """
     told = _Told(scope)
-    return [layers for layers in alike_layers(scope) if all(told.same(layers, values) for values in layers.carried())]
+    return all(told.same(layers, values) for values in layers.carried(SIDE - 1))
 
 
 class _Told:

@@ -17,7 +17,6 @@ from atcfuse import compiler
 from atcfuse.compiler import optimize_proto, toolbox
 from atcfuse.graph import reroll
 from atcfuse.graph.unroll import unroll
-from atcfuse.match import alike
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.report.document import to_json
 from atcfuse.run import Toolbox
@@ -49,7 +48,7 @@ def optimized(
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     with monkeypatch.context() as patch:
-        patch.setattr(alike, "MANY", 0 if layers else 1 << 40)
+        patch.setattr(reroll, "MANY", 0 if layers else 1 << 40)
         done = optimize_proto(copy, tools)
     return done.model.SerializeToString(deterministic=True), to_json(done.report)
 

@@ -14,8 +14,7 @@ from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.layers import NotAlike, alike_layers
 from atcfuse.graph.text import parse_graph
-from atcfuse.match import alike
-from atcfuse.match.alike import layers_for_rules
+from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
 
 BOOK = TOOLS.book
@@ -186,9 +185,10 @@ def test_a_mask_that_layers_hand_on_is_told_of_in_each_of_them(factor, mask, lay
     assert len(told) > 1 or mask is None
 
 
-def test_rules_are_told_the_same_of_layers_that_hand_on_what_nothing_is_known_of(monkeypatch):
-    monkeypatch.setattr(alike, "MANY", 0)
-    assert layers_for_rules(scope_of(transformer(12)))
+def test_rules_are_told_the_same_of_layers_that_hand_on_what_nothing_is_known_of():
+    scope = scope_of(transformer(12))
+    (layers,) = alike_layers(scope)
+    assert rules_are_told_alike(scope, layers)
 
 
 def test_a_constant_that_is_read_in_the_layer_before_too_is_compared():

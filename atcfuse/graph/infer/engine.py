@@ -93,7 +93,7 @@ class Evaluator:
     def again(self, pins: Pins) -> Evaluator:
         """An evaluator for the same model, of which nothing but the numbers of these extents is known."""
         for scope in self.model.scopes():
-            for told in (scope.facts, scope.alias, scope.extents):
+            for told in (scope.facts, scope.alias, scope.extents, scope.hinted):
                 told.clear()
         return Evaluator(self.model, self.known, pins)
 
@@ -219,6 +219,7 @@ class Evaluator:
         known = self.known.get(scope.path, {}).get(name)
         if known is not None:
             return known
+        scope.hinted.add(name)
         hints = self.hints.get(id(scope))
         if hints is None:
             hints = {i.name: i for i in (*scope.graph.value_info, *scope.graph.output)}
