@@ -169,9 +169,13 @@ def read(text: str) -> Iterator[tuple[str, str]]:
                 yield texts["msgid"], texts.get("msgstr", "")
             texts = {}
         if keyword in ("msgid", "msgstr"):
-            place, texts[keyword] = keyword, json.loads(rest)
+            place, texts[keyword] = keyword, _unquoted(rest)
         elif keyword.startswith('"'):
-            texts[place] += json.loads(line.strip())
+            texts[place] += _unquoted(line.strip())
+
+
+def _unquoted(text: str) -> str:
+    return str(json.loads(text)) if "\\" in text else text[1:-1]
 
 
 def _indexed(templates: Mapping[str, str]) -> dict[str, list[Pattern]]:
