@@ -68,6 +68,7 @@ class Kernels:
         self._planned: dict[_Key, KernelWork | Refusal] = {}
         self._refused: dict[_Key, Refusal | None] = {}
         self._of_scopes: dict[int, tuple[Scope, dict[str, KernelWork | None]]] = {}
+        self._of_nodes: dict[_Key, KernelWork | None] = {}
         self.launches = Launches(device)
 
     def refusal(self, spec: KernelSpec, attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> Refusal | None:
@@ -135,7 +136,17 @@ class Kernels:
         return self._of_scopes[id(scope)][1]
 
     def of_node(self, scope: Scope, node: Node, spec: KernelSpec, sizes: Sizes) -> KernelWork | None:
-        """The work of a fused node of a model whose facts are known; None where no kernel takes it."""
+        """The work of a fused node of a model whose facts are known; None where no kernel takes it.
+
+        Nodes of layers that are alike, with the same facts, have the same.
+        """
+        values = *node.inputs, "", *node.outputs
+        key = node.op, node.written, *[scope.fact(v) if v else "" for v in values]
+        if key not in self._of_nodes:
+            self._of_nodes[key] = self._of_node(scope, node, spec, sizes)
+        return self._of_nodes[key]
+
+    def _of_node(self, scope: Scope, node: Node, spec: KernelSpec, sizes: Sizes) -> KernelWork | None:
         seen = fused_node(node, spec)
         dtypes = self._types(scope, seen)
         if not all(dtypes.values()) or any(scope.fact(v).shape is None for v in seen.inputs.values()):
@@ -243,6 +254,7 @@ class Launches:
         self._unfused = toolkit.high, toolkit.low
         self._generated = toolkit.high * generated.high, toolkit.low * generated.low
         self._plans: dict[_Key, ProductPlan] = {}
+        self._own: dict[int, tuple[KernelWork, Moved]] = {}
         self._times: dict[_Key, tuple[float, float]] = {}
 
     def cost(self, works: Sequence[OpWork], fused: Mapping[str, KernelWork | None]) -> ModelCost:
@@ -250,7 +262,7 @@ class Launches:
         kernels = [self._kernel_of(work, fused) for work in works]
         plans = [None if work.product is None else self._plan(work.product, self._chip) for work in works]
         moved = moved_by(works, plans, self._device.l2)
-        moved = [m if k is None else _with_kernel(m, k, self._device.l2) for m, k in zip(moved, kernels, strict=True)]
+        moved = [m if k is None else _with_kernel(m, k, self._moved(k)) for m, k in zip(moved, kernels, strict=True)]
         times = [self._time(w, p, m, k) for w, p, m, k in zip(works, plans, moved, kernels, strict=True)]
         launches, accesses = len(works), max(1, handovers(works)) if works else 0
         launch, access = self._device.launch_us, self._device.ddr_access_us
@@ -260,9 +272,7 @@ class Launches:
         nodes = [(w, k) for w, k in zip(works, kernels, strict=True) if not w.added]
         return ModelCost(
             launches=len(nodes),
-            tensor_bytes=sum(
-                [w.tensor_bytes if k is None else moved_by_kernel(k, self._device.l2).ddr for w, k in nodes]
-            ),
+            tensor_bytes=sum([w.tensor_bytes if k is None else self._moved(k).ddr for w, k in nodes]),
             gm_bytes=sum([m.gm_read + m.gm_written for m in moved]),
             ddr_bytes=sum([m.ddr for m in moved]),
             workspace_footprint=max((k.workspace_footprint for k in kernels if k is not None), default=0),
@@ -274,6 +284,12 @@ class Launches:
     def _kernel_of(work: OpWork, fused: Mapping[str, KernelWork | None]) -> KernelWork | None:
         return fused.get(next(iter(work.writes), "")) if work.op.startswith(_OURS) else None
 
+    def _moved(self, kernel: KernelWork) -> Moved:
+        """What a launch of a kernel moves by itself."""
+        if id(kernel) not in self._own:
+            self._own[id(kernel)] = kernel, moved_by_kernel(kernel, self._device.l2)
+        return self._own[id(kernel)][1]
+
     def _plan(self, product: Product, chip: Platform) -> ProductPlan:
         sizes = product.batch, product.m, product.n, product.k, product.element_bytes
         if sizes not in self._plans:
@@ -284,7 +300,7 @@ class Launches:
         self, work: OpWork, plan: ProductPlan | None, moved: Moved, kernel: KernelWork | None
     ) -> tuple[float, float]:
         """Microseconds of a launch with products at their best and at their worst, without its overhead."""
-        key: _Key = (work.cube_flops, work.vector_elements, work.dtype, plan, moved, id(kernel))
+        key: _Key = (work.cube_flops, work.vector_elements, work.dtype, id(plan), moved, id(kernel))
         if key not in self._times:
             if kernel is None:
                 stages = [unfused_stage(work, plan, moved, self._device, share) for share in self._unfused]
@@ -294,9 +310,10 @@ class Launches:
         return self._times[key]
 
 
-def _with_kernel(moved: Moved, kernel: KernelWork, capacity: int) -> Moved:
-    """What a fused launch moves within a model: operands from L2 where they still are, all else as its tiles say."""
-    own = moved_by_kernel(kernel, capacity)
+def _with_kernel(moved: Moved, kernel: KernelWork, own: Moved) -> Moved:
+    """What a fused launch moves within a model: operands from L2 where they still are, all else as its tiles say, which
+    is what it moves on its `own`.
+    """
     once = sum(min(total, kernel.sizes.get(name, total)) for name, total in kernel.reads.items())
     outputs = sum(kernel.writes.values())
     return Moved(

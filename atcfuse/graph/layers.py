@@ -8,20 +8,17 @@ small numbers of constants. Weights may differ; that is what layers are for. Not
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import eq
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TypeAlias
 
 from atcfuse.graph.constants import MAX_EXTERNAL_BYTES, read_tensor
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.index import Node, Scope
-
-if TYPE_CHECKING:
-    import numpy as np
+from atcfuse.graph.parameters import content, plain_parameters
 
 MIN_LAYERS = 8
 """Fewer layers than these are not worth telling apart."""
@@ -29,10 +26,6 @@ GRAM = 8
 """So many nodes in a row tell where in a layer they are."""
 PERIODS = 4
 """Stretches with so many different periods are looked for, such as an encoder's and a decoder's."""
-SAMPLE = 16
-"""So many elements of a constant show whether it is a trained parameter."""
-ORDINARY = 1e3
-"""Parameters have numbers below this."""
 
 
 class NotAlike(Exception):
@@ -57,7 +50,7 @@ class Layers:
         nodes, order, first = self.scope.nodes, self.scope.order, self.start + self.period
         for position in range(first, first + self.period):
             for slot, name in enumerate(nodes[order[position]].inputs):
-                if not name or self._place(name) is None or self._wiring.places[name].position >= first:
+                if not name or self._place(name) is None or self._wiring.places[name][0] >= first:
                     continue
                 there = range(position, position + count * self.period, self.period)
                 yield tuple([nodes[order[at]].inputs[slot] for at in there])
@@ -65,7 +58,7 @@ class Layers:
     def distance(self, name: str, below: str) -> float:
         """How many nodes earlier than a value another one is made or read first; infinite for one that none knows."""
         places = self._wiring.places
-        return places[name].position - places[below].position if below in places else math.inf
+        return places[name][0] - places[below][0] if below in places else math.inf
 
     def is_shared(self, name: str) -> bool:
         """Whether all layers have the value in common."""
@@ -88,13 +81,13 @@ class Layers:
         """What a value is at nodes that do in other layers what the one does that makes it, or reads it first."""
         place = self._place(name)
         assert place is not None  # it is one that a layer has for itself
-        slot = place.slot
-        return [node.outputs[slot] for node in there] if place.made else [node.inputs[slot] for node in there]
+        _, slot, made = place
+        return [node.outputs[slot] for node in there] if made else [node.inputs[slot] for node in there]
 
     def position(self, name: str) -> int | None:
         """The node that makes a value or reads it first, by position; None for a value that all layers share."""
         place = self._place(name)
-        return None if place is None else place.position
+        return None if place is None else place[0]
 
     def _place(self, name: str) -> _Place | None:
         """Where a value is met first, None for one that all layers share."""
@@ -110,12 +103,8 @@ class Layers:
         return self.scope.order[there]
 
 
-class _Place(NamedTuple):
-    """Where a value is met first: what the node at a position has `made`, or reads."""
-
-    position: int
-    slot: int
-    made: bool
+_Place: TypeAlias = tuple[int, int, bool]
+"""Where a value is met first: position and slot, and whether the node there makes it or reads it."""
 
 
 class _Spans(dict[str, float]):
@@ -139,16 +128,23 @@ class Wiring:
             for slot, name in enumerate(node.inputs):
                 if name:
                     if name not in places:
-                        places[name] = _Place(position, slot, False)
+                        places[name] = position, slot, False
                     readers[name].append(position)
             for slot, name in enumerate(node.outputs):
                 if name:
-                    places[name] = _Place(position, slot, True)
+                    places[name] = position, slot, True
         self.spans = _Spans(
-            (name, readers[name][-1] - place.position if name in readers else 0)
-            for name, place in places.items()
-            if place.made or scope.defines(name)
+            (name, readers[name][-1] - position if name in readers else 0)
+            for name, (position, _, made) in places.items()
+            if made or scope.defines(name)
         )
+
+    def read_parameters(self, window: int) -> None:
+        """Fills `constants` for plain parameters that are read within `window` nodes, many at once."""
+        initializers = self.scope.initializers
+        near = [name for name, (_, _, made) in self.places.items() if not made and self.spans[name] <= window]
+        wanted = [initializers[name] for name in near if name in initializers and name not in self.constants]
+        self.constants.update(plain_parameters(wanted))
 
     def is_shared(self, name: str, window: int) -> bool:
         """Whether a value is read from farther than `window` nodes apart, or comes from an enclosing graph."""
@@ -173,7 +169,7 @@ def _kinds(scope: Scope) -> list[int]:
     """By position: a number for what a node is, wherever it stands."""
     numbers: dict[object, int] = {}
     nodes = [scope.nodes[index] for index in scope.order]
-    keys = [(node.op, len(node.inputs), len(node.outputs), node.written) for node in nodes]
+    keys = [(n.op, len(n.inputs), len(n.outputs), n.written, len(n.proto.metadata_props)) for n in nodes]
     return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
@@ -226,6 +222,7 @@ class _Uses:
     def numbers(self) -> list[int]:
         """By position: a number for what a node is, what it reads and who reads what it makes."""
         seen: dict[object, int] = {}
+        self._wiring.read_parameters(self._window)
         nodes, operand, result = self._scope.nodes, self._operand, self._result
         found = []
         for position, index in enumerate(self._scope.order):
@@ -269,32 +266,4 @@ class _Uses:
         if tensor.data_location == tensor.EXTERNAL and dims and math.prod(dims) > MAX_EXTERNAL_BYTES:
             return tensor.data_type, dims, "on disk"
         array = read_tensor(tensor, scope.model)
-        return tensor.data_type, dims, tensor.data_location, None if array is None else _content(array)
-
-
-def _content(array: np.ndarray) -> object:
-    """What rules can learn of a constant: of parameters, along which axes they repeat; of others everything."""
-    if _is_learned(array):
-        return tuple(_repeats_along(array, axis) for axis in range(array.ndim))
-    return hashlib.blake2b(array.tobytes(), digest_size=16).digest()
-
-
-def _is_learned(array: np.ndarray) -> bool:
-    """Whether there are three different numbers, one of them broken, and none that might mask: no mask, no table, no
-    range has that.
-    """
-    if array.dtype.kind != "f" or not array.size:
-        return False
-    some = set(array.ravel()[:SAMPLE].tolist())
-    if len(some) < 3 or not any(abs(x) < ORDINARY and x != int(x) for x in some):
-        return False
-    return bool(-ORDINARY < array.min() <= array.max() < ORDINARY)
-
-
-def _repeats_along(array: np.ndarray, axis: int) -> bool:
-    if array.shape[axis] < 2:
-        return True
-    if array.item(0) != array.item(math.prod(array.shape[axis + 1 :])):  # most parameters differ there already
-        return False
-    first = array.take([0], axis=axis)
-    return bool((first == array.take([1], axis=axis)).all()) and bool((first == array).all())
+        return tensor.data_type, dims, tensor.data_location, None if array is None else content(array)
