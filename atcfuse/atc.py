@@ -16,7 +16,7 @@ from atcfuse.graph.index import Scope
 from atcfuse.graph.merged import merged_work
 from atcfuse.graph.reroll import Short
 from atcfuse.graph.traffic import Kind, KindsOf
-from atcfuse.graph.work import NO_WORK, NodeWorks, OpWork
+from atcfuse.graph.work import NO_WORK, NodeWorks, OpWork, renamed
 from atcfuse.match.find import RuleFinder
 from atcfuse.rule.model import AtcPass, Rule, RuleBook
 from atcfuse.switches import Switches
@@ -251,6 +251,12 @@ class Estimate:
         told = [((g.rule.name, g.applied), g.members) for g in self._groups[id(other)][1]]
         found = [Group(rules[name], members, applied) for (name, applied), members in short.spread(told)]
         self._groups[id(scope)] = scope, found
+        by_members = {group.members: group for group in self._groups[id(other)][1]}
+        for group in found:
+            pairs = [(other.nodes[short.likes[i]], scope.nodes[i]) for i in _in_order(scope, group.members)]
+            like = by_members.get(frozenset([node.index for node, _ in pairs]))
+            if like is not None:  # none where a launch reaches from one layer that was cut out into the next
+                self._merges[id(scope), id(group)] = group, renamed(self._merged(other, like), pairs)
 
     def take(self, scope: Scope, members: frozenset[int]) -> None:
         """Notes that a fusion takes nodes of a scope that was looked at and is not changed yet.

@@ -168,19 +168,20 @@ class NodeWorks:
     def adopt(self, scope: Scope, other: Scope, likes: Sequence[int]) -> None:
         """Notes the work of a scope's nodes: that of nodes of another one that they are alike, with their own names."""
         known = self(other)
-        works = {n.index: _renamed(known[likes[n.index]], other.nodes[likes[n.index]], n) for n in scope.nodes}
+        works = {n.index: _alike(known[likes[n.index]], other.nodes[likes[n.index]], n) for n in scope.nodes}
         self._found[id(scope)] = scope, works
 
 
-def _renamed(work: OpWork, like: Node, node: Node) -> OpWork:
-    """The work of the node `like`, of a node that is alike."""
-    if work is NO_WORK or (node.inputs == like.inputs and node.outputs == like.outputs):
-        return work
-    names = dict(zip((*like.inputs, *like.outputs), (*node.inputs, *node.outputs), strict=True))
+def renamed(work: OpWork, pairs: Sequence[tuple[Node, Node]]) -> OpWork:
+    """The work of nodes by that of others which they are alike; `pairs` are each of those and the node like it."""
+    names: dict[str, str] = {}
+    for like, node in pairs:
+        names.update(zip(like.inputs, node.inputs, strict=True))
+        names.update(zip(like.outputs, node.outputs, strict=True))
     product = work.product
     return OpWork(
         op=work.op,
-        name=node.name,
+        name=pairs[-1][1].name,
         reads={names[name]: size for name, size in work.reads.items()},
         writes={names[name]: size for name, size in work.writes.items()},
         cube_flops=work.cube_flops,
@@ -189,6 +190,13 @@ def _renamed(work: OpWork, like: Node, node: Node) -> OpWork:
         product=None if product is None else replace(product, a=names[product.a], b=names[product.b]),
         constants=frozenset([names[name] for name in work.constants]) if work.constants else work.constants,
     )
+
+
+def _alike(work: OpWork, like: Node, node: Node) -> OpWork:
+    """The work of a node by that of one it is alike."""
+    if work is NO_WORK or (node.inputs == like.inputs and node.outputs == like.outputs):
+        return work
+    return renamed(work, [(like, node)])
 
 
 def works_of(scope: Scope, found: WorksOf) -> list[OpWork]:
