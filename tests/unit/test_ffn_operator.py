@@ -62,7 +62,7 @@ def shapes_of(of: Signature, hidden: int = 8, columns: int = 8) -> dict[str, tup
         ("gelu_tanh", "none", "layer_norm", FLOAT, "normalized"),
         ("gelu_quick", "separate", "layer_norm", FLOAT16, "residual"),
         ("relu_squared", "none", "rms_norm", FLOAT, "residuals"),
-        ("relu", "none", "", FLOAT16, "residuals"),
+        ("hard_swish", "none", "", FLOAT16, "residuals"),
         ("silu", "gate_up", "rms_norm", FLOAT, ""),
         ("relu", "up_gate", "", FLOAT16, ""),
     ],
