@@ -362,7 +362,7 @@ def _texts(text: str | None) -> list[str]:
     """A JSON list of texts; empty for anything else that a foreign tool may have left there."""
     try:
         found = json.loads(text or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [str(item) for item in found] if isinstance(found, list) else []
 
