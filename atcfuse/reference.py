@@ -216,6 +216,8 @@ def activated(kind: str, x: Array) -> Array:
         return 0.5 + 0.5 * np.tanh(x / 2)
     if kind == "tanh":
         return np.tanh(x)
+    if kind == "hard_swish":
+        return x * np.clip(x / 6 + 0.5, 0.0, 1.0)
     if kind == "relu_squared":
         return np.maximum(x, 0.0) ** 2
     return np.maximum(x, 0.0) if kind == "relu" else x

@@ -128,6 +128,9 @@ def steps_of(
 ) -> tuple[Reader, dict[int, Candidate]]:
     """The nodes of a scope that can be steps by their positions in the topological order, and who read them."""
     kinds = kinds_of(scope)
+    for name in [n for n in scope.alias if keep.entries and n in scope.producers]:
+        if keep.reason(scope.producers[name].name, scope.producers[name].op):
+            del scope.alias[name]  # a no-op that is to stay is not looked through
     longest = limits.longest if scope.model.opset >= _NEGATIVE_AXES_SINCE else 0
     reader = Reader(scope, limits.types, limits.whole_blocks, longest)
     steps: dict[int, Candidate] = {}

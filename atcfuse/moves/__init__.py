@@ -14,6 +14,7 @@ from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.traffic import KindsOf, kinds
 from atcfuse.keep_nodes import KeepNodes
 from atcfuse.moves import (
+    apart,
     batches,
     bias,
     einsum,
@@ -87,6 +88,7 @@ KINDS = (
     Kind(subtract.find, subtract.carry_out),
     Kind(regroup.find, regroup.carry_out),
     Kind(prefix.find, prefix.carry_out),
+    Kind(apart.find, apart.carry_out, "rotary_embedding"),
     Kind(sink.find, sink.carry_out),
     Kind(unshare.find, unshare.carry_out),
 )

@@ -27,6 +27,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "silu": Activation(1, 8_192, 5),
     "relu": Activation(0, 0, 1),
     "relu_squared": Activation(0, 0, 2),
+    "hard_swish": Activation(1, 0, 5),
     "tanh": Activation(0, 8_192, 6),
     "sigmoid": Activation(0, 8_192, 4),
 }

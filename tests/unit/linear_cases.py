@@ -105,6 +105,8 @@ def activated(kind: str, x: Array) -> Array:
         return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
     if kind == "gelu_tanh":
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    if kind == "hard_swish":
+        return x * np.clip(x + 3, 0, 6) / 6
     return {"none": x, "relu": np.maximum(x, 0), "relu_squared": np.maximum(x, 0) ** 2, "tanh": np.tanh(x)}[kind]
 
 

@@ -29,6 +29,7 @@ TRUTHS: Mapping[str, Callable[[float], float]] = {
     "silu": lambda x: x / (1 + math.exp(-x)),
     "relu": lambda x: max(x, 0.0),
     "relu_squared": lambda x: max(x, 0.0) ** 2,
+    "hard_swish": lambda x: x * min(max(x / 6 + 0.5, 0.0), 1.0),
     "tanh": math.tanh,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
 }

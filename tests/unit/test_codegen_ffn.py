@@ -37,6 +37,7 @@ ACTIVATIONS = {
     "gelu_quick": lambda x: x / (1 + np.exp(-1.702 * x)),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "relu": lambda x: np.maximum(x, 0.0),
+    "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
     "relu_squared": lambda x: np.maximum(x, 0.0) ** 2,
 }
 
@@ -112,7 +113,7 @@ PARALLEL = Case(FLOAT16, "n- n-", "gelu_tanh", added="two operands")
 HALF_STEP = Case(FLOAT16, "nb nb", "silu", norm="layer_norm", affine=FLOAT16, added="operand", scale=0.5)
 PARALLEL_NORM = Case(FLOAT, "nb nb", "gelu_erf", norm="layer_norm", affine=FLOAT, added="two operands")
 NEMOTRON = Case(BFLOAT16, "n- n-", "relu_squared", norm="layer_norm", affine=BFLOAT16, added="two operands")
-NO_NORM = Case(FLOAT16, "nb nb", "relu", added="operand", vectors="gain2 shift")
+NO_NORM = Case(FLOAT16, "nb nb", "hard_swish", added="operand", vectors="gain2 shift")
 STRETCHED = Case(FLOAT, "n- n- n-", "silu", "separate", added="two operands", scale=0.5, vectors="gain gain2 shift")
 LAYER_SCALE = Case(BFLOAT16, "nb nb", norm="layer_norm", affine=BFLOAT16, added="operand", vectors="gain")
 SHIFTED = Case(FLOAT16, "nb nb", norm="layer_norm", affine=FLOAT16, added="normalized", vectors="shift")

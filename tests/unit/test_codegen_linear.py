@@ -48,7 +48,7 @@ PARALLEL_FLOAT = Case(FLOAT, "gain residual residual2", scale=0.5, activation="r
 PARALLEL_FOLDED = replace(PARALLEL, folded=True)
 NO_NORM = Case(parts="bias residual gain2 shift")
 STRETCHED = Case(FLOAT, "gain residual residual2 gain2 shift", scale=0.5, activation="gelu_tanh")
-SHIFTED = Case(BFLOAT16, "bias gain residual shift", transposed=True)
+SHIFTED = Case(BFLOAT16, "bias gain residual shift", activation="hard_swish", transposed=True)
 NORM_STRETCHED = Case(FLOAT, "gamma beta bias residual gain2", norm="layer_norm", affine=FLOAT)
 PLAIN_SUM = Case(parts="residual", transposed=True)
 GELU = Case(parts="bias", activation="gelu_erf")

@@ -62,7 +62,7 @@ def shapes_of(of: Signature, hidden: int = 8, columns: int = 8) -> dict[str, tup
         ("gelu_tanh", "none", "layer_norm", FLOAT, "normalized"),
         ("gelu_quick", "separate", "layer_norm", FLOAT16, "residual"),
         ("relu_squared", "none", "rms_norm", FLOAT, "residuals"),
-        ("relu", "none", "", FLOAT16, "residuals"),
+        ("hard_swish", "none", "", FLOAT16, "residuals"),
         ("silu", "gate_up", "rms_norm", FLOAT, ""),
         ("relu", "up_gate", "", FLOAT16, ""),
     ],
@@ -129,3 +129,28 @@ def test_what_is_nearly_an_activation_is_kept(name: str) -> None:
     model: onnx.ModelProto = parser.parse_model(text)
     report = optimize_proto(model, TOOLS).report
     assert [f["op"] for f in report["fusions"] if "FFN" in f["op"]] == []
+
+
+VECTORS = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2,3,8] x, float[8,12] w1, float[12,8] w2, float[8] v, float[8] u, float[2,3,8] r) => (float[2,3,8] y) {
+    p = MatMul(x, w1) h = Relu(p) d = MatMul(h, w2) BODY }"""
+
+
+@pytest.mark.parametrize(
+    ("body", "operands"),
+    [
+        ("y = Add(d, v)", "b_down"),
+        ("b = Add(d, v) y = Add(b, r)", "b_down residual"),
+        ("b = Add(d, v) m = Mul(b, u) y = Add(m, r)", "b_down residual gain"),
+        ("t = Add(d, r) m = Mul(t, v) y = Add(m, u)", "residual gain2 shift"),
+        ("t = Add(d, r) y = Add(t, v)", "residual shift"),
+        ("m = Mul(d, v) t = Add(r, m) y = Mul(u, t)", "residual gain gain2"),
+    ],
+)
+def test_vectors_are_operands_by_where_they_stand(body: str, operands: str) -> None:
+    """A vector added to the down projection is its bias, which the cube adds; behind a sum it is a shift."""
+    model = optimize_proto(parser.parse_model(VECTORS.replace("BODY", body)), TOOLS).model
+    (node,) = model.graph.node
+    names = [o.name for o in SPECS["ffn"].inputs]
+    given = {name for name, value in zip(names, node.input, strict=False) if value}
+    assert (node.op_type, given - {"x", "w_up", "w_down"}) == ("FusedFFN", set(operands.split()))

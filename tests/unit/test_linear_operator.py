@@ -94,7 +94,7 @@ CASES = [
     Case(FLOAT, "bias", prologue="silu"),
     Case(FLOAT, "bias residual residual2", activation="relu_squared"),
     Case(FLOAT16, "residual residual2", folded=True),
-    Case(FLOAT, "bias gain residual gain2 shift", activation="tanh"),
+    Case(FLOAT, "bias gain residual gain2 shift", activation="hard_swish"),
     Case(FLOAT16, "residual shift", folded=True),
     Case(FLOAT16, "bias residual", folded=True),
     Case(FLOAT, "gamma beta bias residual normalized", norm="layer_norm", affine=FLOAT, activation="tanh"),

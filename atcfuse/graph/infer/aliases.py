@@ -37,6 +37,26 @@ def _if_same_shape(call: Call, result: Fact) -> str | None:
     return call.node.input(0) if shape is not None and shape == result.shape else None
 
 
+_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that keep every element in its place in memory."""
+_BACK = 4
+"""At most so many of them one after the other are looked at."""
+
+
+def _reshape(call: Call, result: Fact) -> str | None:
+    """What a value of the shape was before it was reshaped, to this one or another in between."""
+    name = call.node.input(0)
+    for _ in range(_BACK):
+        shape = call.scope.fact(name).shape
+        if shape is not None and shape == result.shape:
+            return name
+        maker = call.scope.producers.get(call.scope.alias.get(name, name))
+        if maker is None or maker.op not in _RESHAPES:
+            return None
+        name = maker.input(0)
+    return None
+
+
 def _slice(call: Call, result: Fact) -> str | None:
     steps = call.parameter("steps", 4) if call.has("steps", 4) else ()
     if steps is None or any(step != 1 for step in steps):
@@ -126,12 +146,13 @@ FIRST_OUTPUT: dict[str, Callable[[Call, Fact], str | None]] = {
     "Transpose": _transpose,
     "Slice": _slice,
     "Pad": _pad,
-    **dict.fromkeys(("Reshape", "Flatten", "Expand", "Tile", "Split"), _if_same_shape),
+    **dict.fromkeys(_RESHAPES, _reshape),
+    **dict.fromkeys(("Expand", "Tile", "Split"), _if_same_shape),
     **dict.fromkeys(("Concat", "Sum", "Min", "Max", "Mean"), _only_input),
 }
 
 
-BY_SURROUNDINGS = frozenset({"Cast", "CastLike", "Dropout", "If"})
+BY_SURROUNDINGS = frozenset({"Cast", "CastLike", "Dropout", "If", *_RESHAPES})
 """Operators of which attributes and facts alone do not tell whether they are no-ops: it matters what is around them."""
 
 
