@@ -34,8 +34,9 @@ def to_dialect(model: ModelProto, dialect: Dialect) -> list[Diagnostic]:
     """Turns a model of any dialect into another, in place; a second time changes nothing.
 
     Only domains and their imports change, and for ATC what it would misread: unnamed nodes, nodes that share a name or
-    have that of a graph input, and `Constant` nodes without `value`. Each kind of repair is one counted diagnostic
-    (ATF600 to ATF603). Back in the empty domain, a node's `domain` field is left out.
+    have that of a graph input, `Constant` nodes without `value`, and outputs left out beside inputs left out. Each kind
+    of repair is one counted diagnostic (ATF600 to ATF603, ATF606). Back in the empty domain, a node's `domain` field is
+    left out.
     """
     standard = "ai.onnx" if dialect == "atc" else ""
     fused = "" if dialect == "atc-flat" else FUSED_DOMAIN
@@ -56,7 +57,8 @@ def to_dialect(model: ModelProto, dialect: Dialect) -> list[Diagnostic]:
     if dialect == "portable":
         return diagnostics
     read_by_atc = [block for block in scopes if block.owner == "main"]
-    return diagnostics + _repair_names(read_by_atc) + _repair_constants(read_by_atc)
+    repairs = _repair_names(read_by_atc) + _repair_constants(read_by_atc)
+    return diagnostics + repairs + _repair_absent_outputs(read_by_atc)
 
 
 def normalise(model: ModelProto) -> ModelProto:
@@ -199,6 +201,42 @@ def _repair_constants(scopes: Iterable[Block]) -> list[Diagnostic]:
     return _counted("ATF603", repaired)
 
 
+def _repair_absent_outputs(scopes: Iterable[Block]) -> list[Diagnostic]:
+    """Outputs left out get names where inputs are left out too: to ATC both are the value of the empty name."""
+    scopes = list(scopes)
+    names = _FreshNames({value for block in scopes for value in _values(block)})
+    repaired = []
+    for block in scopes:
+        if not any("" in node.input for node in block.nodes):
+            continue
+        for node in block.nodes:
+            if "" in node.output:
+                _name_outputs(node, names)
+                repaired.append(_shown(node.name))
+    return _counted("ATF606", repaired)
+
+
+def _values(block: Block) -> Iterator[str]:
+    """Every value that a graph mentions."""
+    for node in block.nodes:
+        yield from node.input
+        yield from node.output
+    if block.graph is not None:
+        yield from (
+            named.name
+            for some in (block.graph.input, block.graph.initializer, block.graph.value_info)
+            for named in some
+        )
+
+
+def _name_outputs(node: NodeProto, names: _FreshNames) -> None:
+    """Drops the outputs left out at the end, and names those before."""
+    outputs = list(node.output)
+    while len(outputs) > 1 and not outputs[-1]:
+        outputs.pop()
+    node.output[:] = [value or names.make(f"{node.name or node.op_type}_unread") for value in outputs]
+
+
 def _spell_as_value(attribute: AttributeProto) -> bool:
     """Rewrites value_float, value_int, value_string and their plurals in place; False for any other attribute."""
     tensor = _constant(attribute)
@@ -250,6 +288,10 @@ _REPAIRS = {
     "ATF603": (
         "{} Constant node with another attribute than `value` was given it",
         "{} Constant nodes with another attribute than `value` were given it",
+    ),
+    "ATF606": (
+        "outputs that {} node leaves out were named, as inputs are left out too",
+        "outputs that {} nodes leave out were named, as inputs are left out too",
     ),
 }
 """What each repair did, to one node and to any other number of them."""

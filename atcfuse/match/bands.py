@@ -18,7 +18,7 @@ from atcfuse.dims import Dim, Poly, is_nonnegative, is_positive, proves_at_most
 from atcfuse.graph.constants import NUMPY_TYPES
 from atcfuse.graph.facts import INTEGRAL
 from atcfuse.graph.infer.arithmetic import LARGE, representable
-from atcfuse.match.validity import cut_off
+from atcfuse.graph.validity import cut_off
 
 Shape = tuple[Dim, ...]
 Slopes = tuple[int, ...]

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from atcfuse.dims import Dim, proves_at_most
+from atcfuse.graph.validity import implied
 from atcfuse.match.bands import Band
 from atcfuse.match.indexed import Bands
-from atcfuse.match.validity import implied
 from atcfuse.match.values import Built
 
 NONE, TOP_LEFT, BOTTOM_RIGHT = "none", "top_left", "bottom_right"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from atcfuse.dims import Dim, as_symbol, divide
 from atcfuse.graph.index import Scope
+from atcfuse.graph.validity import cut_off, implied
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Layouts
 from atcfuse.match.levels import absorbs, is_step
-from atcfuse.match.validity import cut_off, implied
 from atcfuse.match.values import Built, Refusal, Value
 
 

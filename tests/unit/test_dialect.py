@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, parser
 
+from atcfuse.check import check
 from atcfuse.graph.dialect import DIALECTS, Dialect, normalise, require_overload_ir, to_dialect
 from atcfuse.graph.walk import blocks
 
@@ -215,6 +216,39 @@ def test_names_are_unique_over_bodies() -> None:
         node.name = "same"
     found = [n.name for n in all_nodes(as_dialect(model, "atc"))]
     assert len(set(found)) == len(found) == 6
+
+
+def left_out(first: list[str], second: list[str], inputs: list[str]) -> onnx.ModelProto:
+    """Two splits with these outputs, and a Clip with these inputs."""
+    nodes = [
+        onnx.helper.make_node("Split", ["x"], first, name="drop", num_outputs=3),
+        onnx.helper.make_node("Split", ["x"], second, name="other", num_outputs=3),
+        onnx.helper.make_node("Clip", ["a", *inputs], ["y"], name="clip"),
+    ]
+    values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", [6]), ("m", []))]
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])
+    graph = onnx.helper.make_graph(nodes, "g", values, [made])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_outputs_left_out_beside_inputs_left_out_get_names_that_nothing_has() -> None:
+    model = left_out(["a", "", "drop_unread_0"], ["", "b", ""], ["", "m"])
+    assert [d.code for d in check(model) if d.severity == "error"] == ["ATF432"]
+    assert [d.code for d in to_dialect(model, "atc")] == ["ATF606"]
+    onnx.checker.check_model(normalise(model))
+    assert [list(node.output) for node in model.graph.node] == [
+        ["a", "drop_unread_1", "drop_unread_0"],
+        ["other_unread_0", "b"],
+        ["y"],
+    ]
+    assert not [d for d in check(model) if d.severity == "error"]
+    assert codes(model) == []
+
+
+def test_outputs_left_out_stay_where_all_inputs_are_there() -> None:
+    model = left_out(["a", "", "c"], ["", "b", ""], ["m"])
+    assert codes(model) == []
+    assert [list(node.output) for node in model.graph.node] == [["a", "", "c"], ["", "b", ""], ["y"]]
 
 
 def test_portable_repairs_nothing() -> None:

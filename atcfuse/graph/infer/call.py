@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from atcfuse.dims import Dim, Poly, broadcast, is_nonnegative, split_constant, symbol
 from atcfuse.graph.facts import UNKNOWN, Fact
+from atcfuse.graph.validity import implied
 
 if TYPE_CHECKING:
     from atcfuse.graph.index import Node, Scope
@@ -165,6 +166,9 @@ def broadcast_shapes(shapes: Sequence[Shape | None]) -> Shape | None:
         short, long = (out, shape) if len(out) < len(shape) else (shape, out)
         lead = len(long) - len(short)
         out = long[:lead] + tuple(map(broadcast, long[lead:], short))
+        if any(isinstance(d, Poly) for d in out):
+            # A table of masks that was cut off on one axis would not broadcast: neither was the other one.
+            out = implied(implied(out, short, long), long, short)
     return out
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from atcfuse.dims import Dim, Poly, Symbol, as_symbol, maximum, minimum, proves_at_most
+from atcfuse.dims import Dim, Poly, Symbol, as_symbol, broadcast, maximum, minimum, proves_at_most
 
 
 def implied(dims: Sequence[Dim], sizes: Sequence[Dim], against: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -45,10 +45,12 @@ def _below(dim: Dim, whole: Dim, limit: int) -> Dim:
 
 
 def _factor_below(factor: Symbol, whole: Dim, limit: int) -> Dim:
-    if factor.op not in ("min", "max"):
+    if factor.op not in ("min", "max", "broadcast"):
         return Poly((((factor,), 1),))
     args = [_below(arg, whole, limit) for arg in factor.args]
     if factor.op == "max":
         return reduce(maximum, args)
+    if factor.op == "broadcast":
+        return reduce(broadcast, args)
     small = any(proves_at_most(arg, whole) for arg in args)
     return reduce(minimum, [arg for arg in args if not (small and isinstance(arg, int) and arg >= limit)])
