@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,25 +9,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import atcfuse
-from atcfuse import atc, unrolled
+from atcfuse import atc, entries, unrolled
 from atcfuse.cost.model import as_list
-from atcfuse.decide import DEPTH, Pricer
+from atcfuse.decide import Pricer
 from atcfuse.device import Device
 from atcfuse.diagnostics import Diagnostic
 from atcfuse.estimate import ModelCost, model_cost, narrows, planned_share
 from atcfuse.graph.index import Model
-from atcfuse.graph.traffic import KindsOf, Remembered, Sizes, Traffic, element_bits, kinds, measure, node_bytes
-from atcfuse.hints import hint_for
+from atcfuse.graph.traffic import KindsOf, Remembered, Sizes, Traffic, element_bits, kinds, measure
 from atcfuse.kernel import DOMAIN
-from atcfuse.match.values import Built
-from atcfuse.rewrite import ORIGIN_CHOICES, ORIGIN_NODES, ORIGIN_RULE
 from atcfuse.sequence import in_order, launched
 from atcfuse.switches import explain_switch
 
 if TYPE_CHECKING:
-    from atcfuse.fold import Folding
-    from atcfuse.rewrite import Fusion
-    from atcfuse.run import Findings, Kept, Toolbox
+    from atcfuse.run import Findings, Toolbox
 
 SCHEMA = "atcfuse.report/1"
 _ATC_BASIS = (
@@ -102,13 +96,13 @@ def document(
     kinds_of = pricer.kinds_of if pricer else Remembered()
     costs = _cost(model, tools, start.sizes, pricer), _cost_after_atc(model, tools, start.sizes, pricer)
     fusions = [
-        {**_fusion(f, n, start.sizes, kinds_of), **(pricer.describe(f, tools.stages) if pricer else {})}
+        {**entries.of_fusion(f, n, start.sizes, kinds_of), **(pricer.describe(f, tools.stages) if pricer else {})}
         for f, n in findings.fusions
     ]
-    fusions = [_folding(f, n, model, start.sizes, kinds_of, pricer) for f, n in findings.folded] + fusions
+    fusions = [entries.of_folding(f, n, model, start.sizes, kinds_of, pricer) for f, n in findings.folded] + fusions
     fusions = unrolled.fusions(fusions, findings.unrolled)
     effects = Counter(fusion["rule"] for fusion in fusions)
-    fusions += _earlier(model, {fusion["name"] for fusion in fusions}, tools, pricer)
+    fusions += entries.earlier(model, {fusion["name"] for fusion in fusions}, tools, pricer)
     fusions, left_last = in_order(model, kinds_of, fusions)
     return {
         "schema": SCHEMA,
@@ -126,7 +120,7 @@ def document(
         "summary": _summary(start, model, measure(model.main, start.sizes, kinds_of), *costs, claims=fusions),
         "basis": _basis(tools),
         "fusions": fusions,
-        "kept": unrolled.kept([_kept(k) for k in findings.kept], findings.unrolled),
+        "kept": unrolled.kept([entries.of_kept(k) for k in findings.kept], findings.unrolled),
         "rules": _rules(tools, findings, effects),
         "diagnostics": [d.as_dict() for d in diagnostics],
         "plugins": _plugins(model),
@@ -276,121 +270,6 @@ def _conversions(device: Device, mode: str) -> str:
             "casts at the model's float32 inputs and outputs" if casts else "changes of layout around unfused products"
         )
     return f"estimated: {found}. In memory traffic, what passes L2 and time, in no other figure"
-
-
-def _fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[str, Any]:
-    match, scope = fusion.match, fusion.match.scope
-    kind = kinds_of(scope)
-    members = sorted(match.members, key=scope.positions.__getitem__)
-    launched = [i for i in members if kind[i] == "launch"]
-    unsized: set[str] = set()
-    moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)
-    read = [_source(v) for v in fusion.inputs if v is not None]
-    return {
-        "name": name,
-        "rule": match.rule.name,
-        "op": fusion.op,
-        "nodes": [scope.nodes[i].name for i in members],
-        "choices": dict(label.split("=", 1) for label in match.labels),
-        "attributes": {k: _plain(v) for k, v in fusion.attributes.items()},
-        "launches_saved": len(launched) - 1,
-        "ddr_bytes_saved": moved - node_bytes(scope, [*read, *match.outputs], sizes, unsized),
-        "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
-        "diagnostics": [],
-    }
-
-
-def _folding(
-    folding: Folding, name: str, model: Model, sizes: Sizes, kinds_of: KindsOf, pricer: Pricer | None
-) -> dict[str, Any]:
-    """What a rule of level `constant` did: an operator stays, with other weights, or none that is launched."""
-    match, scope = folding.match, folding.match.scope
-    members = sorted(match.members, key=scope.positions.__getitem__)
-    launched = [i for i in members if kinds_of(scope)[i] == "launch"]
-    unsized: set[str] = set()
-    moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)
-    rebuilt = match.rule.rebuilt
-    read = [str(match.env[n]) for n in (rebuilt.names if rebuilt else ()) if match.env.get(n) is not None]
-    still = [] if match.rule.removes else [*read, *match.outputs]
-    left = node_bytes(scope, still, sizes, unsized) + sum(t.nbytes for t in folding.tensors.values())
-    made = 0 if match.rule.removes else sum(1 for n in rebuilt.nodes if n.op) if rebuilt else 1
-    return {
-        "name": name,
-        "rule": match.rule.name,
-        "op": folding.op,
-        "nodes": [scope.nodes[i].name for i in members],
-        "choices": dict(label.split("=", 1) for label in match.labels),
-        "attributes": {},
-        "launches_saved": len(launched) - made,
-        "ddr_bytes_saved": moved - left,
-        "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
-        "diagnostics": [],
-        **(pricer.describe_folding(match, model, name) if pricer else {}),
-    }
-
-
-def _earlier(model: Model, fresh: set[str], tools: Toolbox, pricer: Pricer | None) -> list[dict[str, Any]]:
-    """Fused nodes that an earlier run made, as far as they themselves tell."""
-    by_op = {f"{DOMAIN}::{spec.op}": spec for spec in tools.kernels.values()}
-    found = []
-    for scope in model.scopes():
-        for node in scope.nodes:
-            if not node.op.startswith(f"{DOMAIN}::") or node.proto.name in fresh:
-                continue
-            spec = by_op.get(node.op)
-            origin = {p.key: p.value for p in node.proto.metadata_props}
-            written = {k: v for k, v in node.attributes.items() if not k.endswith("_hex")}
-            found.append(
-                {
-                    "name": node.name,
-                    "rule": origin.get(ORIGIN_RULE, ""),
-                    "op": node.op.split("::")[1],
-                    "nodes": _texts(origin.get(ORIGIN_NODES)),
-                    "choices": dict(c.split("=", 1) for c in _texts(origin.get(ORIGIN_CHOICES)) if "=" in c),
-                    "attributes": {k: _plain(v) for k, v in written.items()},
-                    "launches_saved": None,
-                    "ddr_bytes_saved": None,
-                    "diagnostics": [],
-                    "earlier": True,
-                    **(pricer.describe_node(scope, node, spec, tools.stages) if pricer and spec else {}),
-                }
-            )
-    return found
-
-
-def _texts(text: str | None) -> list[str]:
-    """A JSON list of texts; empty for anything else that a foreign tool may have left there."""
-    try:
-        found = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return []
-    return [str(item) for item in found] if isinstance(found, list) else []
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as JSON has it: infinities as text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _source(value: Any) -> str:
-    while isinstance(value, Built):
-        value = value.inputs[0]
-    return str(value)
-
-
-def _kept(entry: Kept) -> dict[str, Any]:
-    refusal = entry.refusal
-    return {
-        "rule": entry.rule.name,
-        "anchor": entry.anchor,
-        "code": refusal.code,
-        "reason": refusal.reason,
-        "hint": hint_for(refusal.code),
-        "value": refusal.where,
-        "depth": refusal.depth - DEPTH if refusal.depth > DEPTH else refusal.depth,
-    }
 
 
 def _rules(tools: Toolbox, findings: Findings, effects: Mapping[str, int]) -> dict[str, Any]:

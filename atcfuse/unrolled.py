@@ -8,12 +8,10 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from atcfuse.graph.reroll import FIRST, SIDE
-from atcfuse.graph.unroll import COPIED, Unrolling
+from atcfuse.graph.unroll import COPIED, NEAR, Unrolling
 
 _T = TypeVar("_T")
 _Entry = dict[str, Any]
-NEAR = 2
-"""So many layers from an anchor a reason speaks of values at most."""
 _WORDS = re.compile(r"""(?<=')[^']+(?=')|(?<=")[^"]+(?=")|[^\s'"]+""")
 """What may be a name in a reason: quoted text and words."""
 

@@ -64,6 +64,10 @@ class Stretch:
         position = self._position(name)
         return None if position is None else self._short(self._layer(position))
 
+    def layer_at(self, index: int) -> int:
+        """The layer that a node of the long model is in."""
+        return self._short(self._layer(self.scope.positions[index]))
+
     def placed(self, name: str, by: int) -> str:
         """What a name of the short model is so many layers behind in the long one. Raises NotAlike."""
         if name not in self._columns:

@@ -8,6 +8,7 @@ one, and where anything but names differs there is no unrolled model.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import cached_property
 from itertools import pairwise
@@ -17,12 +18,15 @@ import onnx
 
 from atcfuse.graph.dialect import FUSED_DOMAIN
 from atcfuse.graph.edit import INT64_PREFIX, OWN, Names, drop_initializers, keep_annotations
-from atcfuse.graph.index import Model, Node
+from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.layers import NotAlike
 from atcfuse.graph.reroll import FIRST, SIDE, Short, Stretch
 
 NODE_LIST = f"{OWN}nodes"
 """The one of them that lists names of nodes, as JSON."""
+NEAR = 2
+"""So many layers from a node what is told of it speaks of values at most, and its name of modules."""
+_NUMBER = re.compile(r"_\d+$")
 COPIED = SIDE - 1
 """The layer with which those start that are made again: there are neighbours on both sides that were compared."""
 STRIDES = (1, 2)
@@ -239,7 +243,14 @@ class Unrolling:
     def _part(self, node: onnx.NodeProto) -> _Part:
         own = self._original(node) is not None
         lists = () if own else _lists(node)
+        if not own and self._is_misnamed(node):
+            raise NotAlike
         return _Part(node, list(node.input), list(node.output), own, lists)
+
+    def _is_misnamed(self, node: onnx.NodeProto) -> bool:
+        """Whether a new node is called as if it were far away: reports would tell of it in the wrong layer."""
+        its, made = self.layer_of(node.name), self.stretch.scope.producers.get(node.output[0])
+        return its is not None and made is not None and abs(its - self.stretch.layer_at(made.index)) > NEAR
 
     def _moved(self, part: _Part, by: int) -> onnx.NodeProto:
         """A node as it is so many layers behind: one of the long model's own where it is one of them."""
@@ -316,6 +327,14 @@ def _lists(node: onnx.NodeProto) -> list[list[str]]:
     return found
 
 
+def _has_taken_name(scope: Scope, node: onnx.NodeProto, taken: Set[str]) -> bool:
+    """Whether a name made up for a fused node is one of the model as it came, or got its number because of one."""
+    if node.domain != FUSED_DOMAIN or (node.name not in taken and _NUMBER.sub("", node.name) not in taken):
+        return False
+    before = scope.producers.get(node.output[0])
+    return before is None or before.proto.name != node.name
+
+
 def _inherited(node: onnx.NodeProto) -> tuple[tuple[str, str], ...]:
     """A node's metadata but what only a fused one has."""
     return tuple([(p.key, p.value) for p in node.metadata_props if not p.key.startswith(OWN)])
@@ -368,6 +387,8 @@ def unroll(model: Model, short: Short) -> list[Unrolling]:
     known = names.taken
     if any(t.name not in scope.tensors and not t.name.startswith(INT64_PREFIX) for t in graph.initializer):
         raise NotAlike  # weights that were worked out anew are others in every layer
+    if any(_has_taken_name(scope, node, known) for node in sequence):
+        raise NotAlike  # names of layers would tell the wrong one
     still = {name for i in short.kept for name in (scope.nodes[i].name, *scope.nodes[i].outputs)}
     made = {name for node in sequence for name in (node.name, *node.output) if name not in still}
     clashing, known = known & made, known - made  # what was made anew may have got a name that was cut out

@@ -177,6 +177,19 @@ def test_a_name_that_a_layer_in_the_middle_has_taken(monkeypatch):
         is_fused_by_layers(proto, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("layer", "op", "of"), [(7, "Concat", 4), (4, "MatMul", 0), (3, "MatMul", 10), (8, "Shape", 0)]
+)
+def test_names_that_other_layers_have_taken(layer, op, of, monkeypatch):
+    """Wherever a name that fused nodes get is another node's already, nothing is told of the wrong layer."""
+    found, _ = optimized(transformer(LAYERS), PLAIN, monkeypatch, layers=False)
+    made = [n.name for n in onnx.load_from_string(found).graph.node if f"/layer.{of}/" in n.name and "Fused" in n.name]
+    for wanted in (made[0], made[-1]):
+        proto = transformer(LAYERS)
+        next(n for n in proto.graph.node if n.op_type == op and f"/layer.{layer}/" in n.name).name = wanted
+        is_fused_by_layers(proto, monkeypatch)
+
+
 def test_names_that_do_not_tell_nodes_apart(monkeypatch):
     proto = transformer(LAYERS)
     proto.graph.node[400].name = proto.graph.node[700].name
