@@ -15,6 +15,7 @@ from atcfuse.keep_nodes import KeepNodes
 from atcfuse.moves import (
     batches,
     bias,
+    contraction,
     einsum,
     expand,
     grid,
@@ -75,7 +76,8 @@ KINDS = (
     Kind(lift.find, lift.carry_out, by_groups=True),
     Kind(grid.find, grid.carry_out),
     Kind(expand.find, expand.carry_out),
-    Kind(bias.find, bias.carry_out, "qkv"),
+    Kind(contraction.find, contraction.carry_out, "linear"),
+    Kind(bias.find, bias.carry_out, "qkv", follows=True),
     Kind(transposes.find, transposes.carry_out),
     Kind(rescale.find, rescale.carry_out, follows=True),
     Kind(einsum.find, einsum.carry_out),
