@@ -123,7 +123,7 @@ def document(
             "nodes": start.nodes,
             "weight_bytes": start.weight_bytes,
         },
-        "summary": _summary(start, model, measure(model.main, start.sizes, kinds_of), *costs),
+        "summary": _summary(start, model, measure(model.main, start.sizes, kinds_of), *costs, claims=fusions),
         "basis": _basis(tools),
         "fusions": fusions,
         "kept": unrolled.kept([_kept(k) for k in findings.kept], findings.unrolled),
@@ -181,14 +181,22 @@ def _atc(start: Before, model: Model, tools: Toolbox, pricer: Pricer | None) -> 
 
 
 def _summary(
-    start: Before, model: Model, after: Traffic, cost: ModelCost | None, both: ModelCost | None
+    start: Before,
+    model: Model,
+    after: Traffic,
+    cost: ModelCost | None,
+    both: ModelCost | None,
+    claims: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     first = start.traffic
+    against = None if start.after_atc is None or both is None else start.after_atc.launches - both.launches
     return {
         "nodes_before": start.nodes,
         "nodes_after": _node_count(model),
         "launches_before": first.launches,
         "launches_after": after.launches,
+        "launches_elsewhere": first.launches - after.launches - sum(f["launches_saved"] or 0 for f in claims),
+        "launches_elsewhere_after_atc": None if against is None else against - sum(map(_against_atc, claims)),
         "views_before": first.views,
         "views_after": after.views,
         "host_nodes_before": first.host,
@@ -202,6 +210,11 @@ def _summary(
         "unsized_values": len(first.unsized),
         "assumed_dims": dict(sorted(start.sizes.used.items())),
     }
+
+
+def _against_atc(claim: Mapping[str, Any]) -> int:
+    """The launches that a fusion saves against ATC's own passes; a folding of weights is told as exported alone."""
+    return int(claim.get("launches_saved_after_atc", claim["launches_saved"]) or 0)
 
 
 def _costs(cost: ModelCost | None, side: str) -> dict[str, Any]:
@@ -349,7 +362,7 @@ def _texts(text: str | None) -> list[str]:
     """A JSON list of texts; empty for anything else that a foreign tool may have left there."""
     try:
         found = json.loads(text or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [str(item) for item in found] if isinstance(found, list) else []
 

@@ -19,7 +19,7 @@ from atcfuse.graph.layers import NotAlike, known
 from atcfuse.graph.reroll import Short, shorten
 from atcfuse.graph.schema import signature
 from atcfuse.graph.snapshot import Snapshot
-from atcfuse.graph.traffic import Sizes
+from atcfuse.graph.traffic import Remembered, Sizes
 from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import parse_keep_nodes
@@ -46,6 +46,7 @@ from atcfuse.rounds import (
 )
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.switches import NO_SWITCHES, read_switches
+from atcfuse.tally import moves_raising
 from atcfuse.unrolled import is_told_alike
 
 if TYPE_CHECKING:
@@ -216,12 +217,14 @@ def _fused(
     trials: dict[tuple[str, str], Kept] = {}
     snapshot = Snapshot.of(model) if begun else None
     while begun:
-        moved = moves.carry_out(model, begun)
+        kinds_of = pricer.kinds_of if pricer else Remembered()
+        moved = moves.carry_out(model, begun, kinds_of)
         model = _indexed(model)
         if behind := moves.find(model, tools.keep, stuck, [kind for kind in kinds if kind.follows]):
-            moved += moves.carry_out(model, behind)
+            moved += moves.carry_out(model, behind, kinds_of, moved)
             model = _indexed(model)
         findings = Findings(pricer)
+        known = _names_of(model)
         model = _by_rules(model, _finders(model, tools, lookup, pricer), tools, lookup, findings)
         left = moves.stuck(model, moved)
         told |= of_trials(moved, left, findings.kept)
@@ -230,6 +233,9 @@ def _fused(
             findings.kept = [*kept, *of_operators(model, tools, told)]
             model = _grouped(model, tools, lookup, findings)
             left = moves.stuck(model, moved, by_groups=True)
+        if not left:
+            costly = moves_raising(model, moved, findings, known, tools.options.forced)
+            told, left = told | costly, frozenset(costly)
         if not left:
             return model, findings
         assert snapshot is not None  # there are moves
@@ -244,6 +250,10 @@ def _fused(
     model = _by_rules(model, finders, tools, lookup, findings)
     findings.kept = [*told_better(findings.kept, trials), *of_operators(model, tools, told)]
     return _grouped(model, tools, lookup, findings), findings
+
+
+def _names_of(model: Model) -> frozenset[str]:
+    return frozenset(node.name for scope in model.scopes() for node in scope.nodes)
 
 
 def _indexed(model: Model) -> Model:

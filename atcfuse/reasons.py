@@ -18,7 +18,7 @@ LAST = "elementwise"
 _QUOTED = re.compile(r'"([^"]*)"')
 """A name of the model in a reason."""
 
-DECISIONS = frozenset({"ATF347", *(f"ATF33{n}" for n in range(10))})
+DECISIONS = frozenset({"ATF347", "ATF348", *(f"ATF33{n}" for n in range(10))})
 """Refusals of a whole match by hardware and costs, see "Decisions" in docs/costs.md, and by what ATC reads."""
 
 

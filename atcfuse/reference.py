@@ -222,13 +222,14 @@ def activated(kind: str, x: Array) -> Array:
 
 
 def _ffn(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
-    return {"y": _fed_forward(of, inputs, inputs["x"]) + _residuals(inputs)}
+    return {"y": _finished(inputs, _fed_forward(of, inputs, inputs["x"]), _residuals(inputs))}
 
 
 def _layer_norm_ffn(of: Signature, inputs: Arrays, queries: int, keys: int, batch: int) -> dict[str, Array]:
     rows = _normalized(of, inputs)
     added = rows if of.integer("add_normalized") else _residuals(inputs)
-    return {"y": _fed_forward(of, inputs, rows) + added, **({"normalized": rows} if of.has("normalized") else {})}
+    y = _finished(inputs, _fed_forward(of, inputs, rows), added)
+    return {"y": y, **({"normalized": rows} if of.has("normalized") else {})}
 
 
 def _fed_forward(of: Signature, inputs: Arrays, rows: Array) -> Array:
@@ -318,7 +319,14 @@ def _projected(of: Signature, inputs: Arrays, rows: Array) -> Array:
     if of.integer("folded"):
         product = product.reshape(inputs["residual"].shape)
     result = activated(of.text("activation"), of.number("scale") * product)
-    return result * inputs.get("gain", np.array(1.0)) + _residuals(inputs)
+    return _finished(inputs, result, _residuals(inputs))
+
+
+def _finished(inputs: Arrays, result: Array, added: Array) -> Array:
+    """What vectors of the columns make of a result before and behind what is added to it."""
+    one, none = np.array(1.0), np.array(0.0)
+    total = result * inputs.get("gain", one) + added
+    return total * inputs.get("gain2", one) + inputs.get("shift", none)
 
 
 def _residuals(inputs: Arrays) -> Array:

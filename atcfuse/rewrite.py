@@ -15,10 +15,10 @@ from typing import Any
 from atcfuse.dims import Dim, broadcast, divide
 from atcfuse.expr import Expr, evaluate, proved
 from atcfuse.fold import Folding, replacement
-from atcfuse.graph.edit import Names, NewNode, Replacement, empty_shape
+from atcfuse.graph.edit import OWN, Names, NewNode, Replacement, empty_shape
 from atcfuse.graph.index import Scope
 from atcfuse.graph.schema import signature
-from atcfuse.graph.unroll import NODE_LIST, OWN
+from atcfuse.graph.unroll import NODE_LIST
 from atcfuse.kernel import DOMAIN, KEPT, Attribute, KernelSpec
 from atcfuse.match.find import Match
 from atcfuse.match.functions import functions_for

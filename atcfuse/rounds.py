@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import replace
 
 from atcfuse import autofuse
@@ -25,6 +25,7 @@ from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
 from atcfuse.select import Selection, select
 from atcfuse.sharing import with_shared_operands
+from atcfuse.tally import raising
 
 MAX_ROUNDS = 4
 MAX_GROUPINGS = 16
@@ -136,7 +137,7 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     pricer = findings.pricer
     # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
     larger = [f for f in fusions if f.match.rule.level != LAST]
-    selection, beaten = _selected(larger or fusions, pricer)
+    selection, beaten = _selected(larger or fusions, pricer, tools.options.forced)
     findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
     kept = _reasons(searched, refused, selection.chosen)
     kept += [*beaten, *(_lost(loser, winner, pricer) for loser, winner in selection.losers)]
@@ -147,17 +148,26 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     return carry_out(model, selection.chosen, findings)
 
 
-def _selected(fusions: Sequence[Fusion], pricer: Pricer | None) -> tuple[Selection, list[Kept]]:
-    """The fusions to carry out, and those without which ATC is better off by itself."""
-    if pricer is None:
-        return select(fusions, lambda f: float(len(f.match.members))), []
+def _selected(
+    fusions: Sequence[Fusion], pricer: Pricer | None, forced: Collection[str]
+) -> tuple[Selection, list[Kept]]:
+    """The fusions to carry out; those without which the model, or ATC by itself, has fewer launches or takes less."""
+    gain = pricer.gain if pricer else _most_nodes
+    kinds_of = pricer.kinds_of if pricer else Remembered()
     beaten: dict[int, Kept] = {}
     while True:
-        selection = select([f for f in fusions if id(f) not in beaten], pricer.gain)
-        found = _behind_atc(selection.chosen, pricer)
+        selection = select([f for f in fusions if id(f) not in beaten], gain)
+        refusals = raising(selection.chosen, kinds_of, forced)
+        found = {id(f): Kept.of(f.match, refusals[id(f)]) for f in selection.chosen if id(f) in refusals}
+        found = found or (_behind_atc(selection.chosen, pricer) if pricer else {})
         if not found:
             return selection, list(beaten.values())
         beaten |= found
+
+
+def _most_nodes(fusion: Fusion) -> float:
+    """The gain of a fusion where nothing is costed."""
+    return float(len(fusion.match.members))
 
 
 def _behind_atc(chosen: Sequence[Fusion], pricer: Pricer) -> dict[int, Kept]:
@@ -220,7 +230,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
             reason = tools.keep.reason(node.name, node.op)
             refusal = Refusal("ATF325", reason, node.name)
             findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))
-    selection, beaten = _selected(ready, pricer)
+    selection, beaten = _selected(ready, pricer, tools.options.forced)
     findings.kept += beaten
     return carry_out(model, selection.chosen, findings)
 

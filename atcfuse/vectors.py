@@ -206,7 +206,8 @@ def _ffn_shapes(signature: Signature) -> dict[str, Shape]:
     for (name, shape), flag in zip(weights.items(), flags, strict=True):
         shapes[f"w_{name}"] = shape[::-1] if flag else shape
         shapes[f"b_{name}"] = (shape[1],)
-    return {**shapes, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
+    vectors = dict.fromkeys(("gain", "gain2", "shift"), (columns,))
+    return {**shapes, **vectors, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 
 def _rotary_shapes(signature: Signature) -> dict[str, Shape]:
@@ -240,7 +241,8 @@ def _linear_shapes(signature: Signature) -> dict[str, Shape]:
     leading = (math.prod(ROWS),) if signature.integer("folded") else ROWS
     result: Shape = (*ROWS, COLUMNS)
     rows: dict[str, Shape] = {"x": (*leading, HIDDEN), "residual": result, "residual2": result, "w": weight}
-    return {**rows, "bias": (COLUMNS,), "gain": (COLUMNS,), "gamma": (HIDDEN,), "beta": (HIDDEN,)}
+    vectors = dict.fromkeys(("bias", "gain", "gain2", "shift"), (COLUMNS,))
+    return {**rows, **vectors, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 
 def _elementwise_shapes(signature: Signature) -> dict[str, Shape]:

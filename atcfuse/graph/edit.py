@@ -14,6 +14,8 @@ from onnx import helper, numpy_helper
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.text import parse_function
 
+OWN = "atcfuse."
+"""What keys of metadata begin with that a fused node has of its own."""
 INT64_PREFIX = "atcfuse_"
 """What names of initializers for the integers that new nodes read begin with."""
 FREE_INITIALIZERS = 4
@@ -24,7 +26,8 @@ FREE_INITIALIZERS = 4
 class NewNode:
     """A node to be made; an input may be a name or a tuple of integers, which becomes an initializer.
 
-    `like` is the node whose metadata it inherits, `metadata` what is added to it.
+    `like` is the node whose metadata it inherits, `metadata` what is added to it; a node with metadata of its own has
+    none of ours from elsewhere.
     """
 
     op: str
@@ -218,7 +221,8 @@ def _proto(new: NewNode, scope: Scope, constants: _Constants) -> onnx.NodeProto:
         node.overload = new.overload
     node.attribute.extend([_attribute(name, value) for name, value in new.attributes])
     if new.like is not None:
-        node.metadata_props.extend(scope.nodes[new.like].proto.metadata_props)
+        inherited = scope.nodes[new.like].proto.metadata_props
+        node.metadata_props.extend([p for p in inherited if not (new.metadata and p.key.startswith(OWN))])
     for key, value in new.metadata:
         node.metadata_props.add(key=key, value=value)
     return node

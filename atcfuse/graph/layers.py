@@ -177,7 +177,7 @@ def _kinds(scope: Scope) -> list[int]:
         for fact in facts:
             if fact not in told:
                 told[fact] = numbers.setdefault(known(fact), len(numbers))
-        key = node.op, len(node.inputs), node.written, *[told[fact] for fact in facts]
+        key = node.op, len(node.inputs), node.written, len(node.proto.metadata_props), *[told[fact] for fact in facts]
         kinds.append(numbers.setdefault(key, len(numbers)))
     return kinds
 

@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import onnx
 
-from atcfuse.graph.edit import INT64_PREFIX, Names, drop_initializers, keep_annotations
+from atcfuse.graph.dialect import FUSED_DOMAIN
+from atcfuse.graph.edit import INT64_PREFIX, OWN, Names, drop_initializers, keep_annotations
 from atcfuse.graph.index import Model, Node
 from atcfuse.graph.layers import NotAlike
 from atcfuse.graph.reroll import SIDE, Short, Stretch
 
-OWN = "atcfuse."
-"""What keys of metadata begin with that a fused node has of its own."""
 NODE_LIST = f"{OWN}nodes"
 """The one of them that lists names of nodes, as JSON."""
 FIRST = 1
@@ -241,7 +240,7 @@ class Unrolling:
 
     def _part(self, node: onnx.NodeProto) -> _Part:
         own = self._original(node) is not None
-        lists = () if own else [json.loads(p.value) for p in node.metadata_props if p.key == NODE_LIST]
+        lists = () if own else _lists(node)
         return _Part(node, list(node.input), list(node.output), own, lists)
 
     def _moved(self, part: _Part, by: int) -> onnx.NodeProto:
@@ -267,8 +266,11 @@ class Unrolling:
         del made.metadata_props[:]
         segment, at = divmod(self._places[node.output[0]] - self._starts[0], self._starts[1] - self._starts[0])
         if at in self._like:
-            like = min(self._like[at]) + segment * self._distance + by * self.stretch.layers.period
-            made.metadata_props.extend(self.stretch.scope.nodes[like].proto.metadata_props)
+            away = segment * self._distance + by * self.stretch.layers.period
+            likes = [self.stretch.scope.nodes[like + away].proto for like in sorted(self._like[at])]
+            if len({_inherited(like) for like in likes}) != 1:
+                raise NotAlike
+            made.metadata_props.extend([p for p in likes[0].metadata_props if not p.key.startswith(OWN)])
         elif _inherited(node):
             raise NotAlike
         renamed = iter(lists)
@@ -284,7 +286,7 @@ class Unrolling:
         if not told and at not in self._like:
             return
         here = {place - segment * self._distance for place in self._with_metadata.get(told, ())}
-        self._like[at] = self._like[at] & here if segment else here
+        self._like[at] = self._like.get(at, set()) & here if segment else here
         if not self._like[at]:
             raise NotAlike
 
@@ -300,6 +302,20 @@ class Unrolling:
         for node in self.stretch.kept():
             found.setdefault(_inherited(node.proto), []).append(self.stretch.place(node.index))
         return found
+
+
+def _lists(node: onnx.NodeProto) -> list[list[str]]:
+    """The names of nodes that metadata of a new node list. Raises NotAlike where others have written there."""
+    own = [p for p in node.metadata_props if p.key.startswith(OWN)]
+    if own and node.domain != FUSED_DOMAIN:
+        raise NotAlike
+    try:
+        found = [json.loads(p.value) for p in own if p.key == NODE_LIST]
+    except (ValueError, RecursionError) as problem:
+        raise NotAlike from problem
+    if not all(isinstance(names, list) and all(isinstance(n, str) for n in names) for names in found):
+        raise NotAlike
+    return found
 
 
 def _inherited(node: onnx.NodeProto) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from atcfuse.graph.edit import Names, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope
+from atcfuse.graph.traffic import KindsOf, kinds
 from atcfuse.keep_nodes import KeepNodes
 from atcfuse.moves import (
     batches,
@@ -106,14 +107,20 @@ class Begun:
 class Moved:
     """A move that was carried out: its name, and the values that operators `op` make while nothing takes it up.
 
-    `nodes` are the names of the nodes in which it spells an operator that no rule knows.
+    `nodes` are the names of the nodes in which it spells an operator that no rule knows, `others` that operator's
+    outputs but for the first. `standing` are the names of all nodes that it put in the place of others, which were so
+    many `launches`, but for those that a move before it made.
     """
 
     name: str
     made: tuple[str, ...]
     op: str
-    nodes: frozenset[str] = frozenset()
-    by_groups: bool = False
+    nodes: frozenset[str]
+    standing: frozenset[str]
+    launches: int
+    others: frozenset[str]
+    kernel: str
+    by_groups: bool
 
 
 def find(model: Model, keep: KeepNodes, stuck: Collection[str] = (), kinds: Sequence[Kind] = KINDS) -> list[Begun]:
@@ -140,17 +147,31 @@ def _begun(scope: Scope, node: Node, kinds: Sequence[Kind]) -> Begun | None:
     return None
 
 
-def carry_out(model: Model, moves: Sequence[Begun]) -> list[Moved]:
-    """Carries the moves out, in place."""
+def carry_out(
+    model: Model, moves: Sequence[Begun], kinds_of: KindsOf = kinds, before: Sequence[Moved] = ()
+) -> list[Moved]:
+    """Carries the moves out, in place, behind those that were carried out before."""
     names = Names(model)
     done, replacements = [], []
+    earlier = frozenset[str]().union(*(move.standing for move in before))
     for begun in moves:
         made, op, replacement = begun.kind.carry_out(begun.move, names)
-        nodes = frozenset(n.name or n.outputs[0] for n in replacement.made) if begun.kind.operator else frozenset()
-        done.append(Moved(begun.move.name, made, op, nodes, begun.kind.by_groups))
+        done.append(_moved(begun, made, op, replacement, kinds_of, earlier))
         replacements.append(replacement)
     apply(model, replacements, (), names)
     return done
+
+
+def _moved(
+    begun: Begun, made: tuple[str, ...], op: str, replacement: Replacement, kinds_of: KindsOf, earlier: Collection[str]
+) -> Moved:
+    kind, scope = begun.kind, begun.move.scope
+    replaced, found = [scope.nodes[i] for i in begun.move.members], kinds_of(scope)
+    standing = frozenset(n.name or n.outputs[0] for n in replacement.made)
+    nodes = standing if kind.operator else frozenset[str]()
+    others = frozenset(o for node in replaced for o in node.outputs[1:]) if kind.operator else frozenset[str]()
+    launches = sum(found[node.index] == "launch" and node.name not in earlier for node in replaced)
+    return Moved(begun.move.name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups)
 
 
 def stuck(model: Model, moved: Sequence[Moved], *, by_groups: bool = False) -> frozenset[str]:

@@ -13,6 +13,7 @@ from atcfuse.tiling.activations import activation
 from atcfuse.tiling.ffn_problem import Problem, refusal
 
 _CONVERSIONS = 4  # vector instructions an element for loading, adding and rounding what passes through
+_APPLYING = 2  # the same for each vector that is applied to the result
 
 
 def plan_ffn(problem: Problem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
@@ -67,7 +68,7 @@ def _vector_elements(problem: Problem) -> int:
     """Vector instructions times elements: of the norm, the activation with its gates, and the result."""
     norm = VECTOR_PASSES["LayerNormalization"] * problem.hidden if problem.norm is not None else 0
     activated = (activation(problem.activation).passes + _CONVERSIONS * problem.factors) * problem.inner
-    return problem.rows * (norm + activated + _CONVERSIONS * problem.columns)
+    return problem.rows * (norm + activated + (_CONVERSIONS + _APPLYING * problem.vectors) * problem.columns)
 
 
 def _remarks(tiling: ffn.Plan, device: Device) -> tuple[str, ...]:

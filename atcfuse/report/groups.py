@@ -10,7 +10,17 @@ from typing import Any
 
 from atcfuse.lang import say, tell
 from atcfuse.report.document import Report
-from atcfuse.report.figures import Figure, Time, count, human_bytes, microseconds, percent, time_total, total
+from atcfuse.report.figures import (
+    Figure,
+    Time,
+    count,
+    count_change,
+    human_bytes,
+    microseconds,
+    percent,
+    time_total,
+    total,
+)
 from atcfuse.report.names import pairs
 
 Entry = Mapping[str, Any]
@@ -238,6 +248,22 @@ def columns_line(report: Report) -> str:
         "what ATC's own passes do is estimated; where that is told, the change is against ATC alone. "
         "What atcfuse hands over has {} launches, and ATC fuses among those",
         alone,
+    )
+
+
+def elsewhere_line(report: Report) -> str:
+    """What the launches that fusions save lack to those that the model has less, in one sentence; "" for nothing."""
+    summary = report["summary"]
+    exported, against = (summary.get(f"launches_elsewhere{by}") for by in ("", "_after_atc"))
+    if not exported and not against:
+        return ""
+    told = count_change(exported)
+    if against is not None:
+        told = say("{} against ATC alone, {} as exported", count_change(against), told)
+    return say(
+        "launches that no fusion claims: {} (operators that were moved or spelled out, that layers share, "
+        "or that stand beside fused ones)",
+        told,
     )
 
 

@@ -15,6 +15,7 @@ from atcfuse.report.groups import (
     all_diagnostics,
     basis_line,
     columns_line,
+    elsewhere_line,
     facts,
     headline,
     headline_table,
@@ -52,7 +53,7 @@ def to_markdown(report: Report, lang: str | None = None) -> str:
 def _headline(report: Report) -> list[str]:
     head, rows = headline_table(report, exact_bytes)
     lines = [*table(head, rows, range(1, len(head))), "", listed(prose(fact) for fact in facts(report))]
-    for said in filter(None, (columns_line(report), basis_line(report))):
+    for said in filter(None, (columns_line(report), elsewhere_line(report), basis_line(report))):
         lines += ["", prose(sentence(said))]
     return lines
 

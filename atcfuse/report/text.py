@@ -20,6 +20,7 @@ from atcfuse.report.groups import (
     all_diagnostics,
     basis_line,
     columns_line,
+    elsewhere_line,
     facts,
     headline,
     headline_table,
@@ -80,7 +81,7 @@ def _headline(page: Page, report: Report) -> None:
         columns = ("before", "after_atc", "after_both") if knows_atc(report) else ("before", "after")
         shown = " → ".join(count(report["summary"].get(f"ddr_bytes_{column}")) for column in columns)
         page.detail(say("DDR exactly: {} bytes", shown), depth=1)
-    for line in filter(None, (columns_line(report), basis_line(report))):
+    for line in filter(None, (columns_line(report), elsewhere_line(report), basis_line(report))):
         page.detail(line, depth=1)
 
 

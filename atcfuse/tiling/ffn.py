@@ -28,6 +28,7 @@ _MOST_PART = 2_048
 _MOST_INNER_BYTES = 1 << 20
 _LOAD_BYTES = 32  # into L1, a cycle
 _NORM_INSTRUCTIONS, _RESULT_INSTRUCTIONS = 25, 8  # of a row, each
+_VECTOR_INSTRUCTIONS = 2  # of a row, for each vector that is applied to the result
 _FACTOR_INSTRUCTIONS = 4  # of a row, for each projection that an activation reads
 _START_UP = 16  # cycles of a vector instruction beside its repeats
 _STREAMED_STEP = 4  # base blocks along K in L1 where A does not stay there
@@ -205,7 +206,7 @@ class _Counts:
             self.workspace_written += (problem.factors + 1) * block + rows * problem.columns * 4
             self.workspace_read += (problem.factors + tiling.down.loads_of_a(problem.columns)) * block
         self.workspace_read += rows * problem.columns * 4
-        self.tensor_read += rows * problem.columns * size * problem.residuals
+        self.tensor_read += rows * problem.columns * size * (problem.residuals + problem.vectors)
         # A packed up bias has as many elements as the columns of both products that read it.
         biases = sum(problem.bias_sizes)
         if problem.widens_bias:
@@ -218,7 +219,8 @@ def _input_bytes(problem: Problem) -> int:
     norm = problem.norm
     affine = problem.hidden * (norm.gamma_bytes + norm.beta_bytes) if norm is not None else 0
     residual = problem.rows * problem.columns * problem.residuals
-    elements = problem.rows * problem.hidden + problem.weights + sum(problem.bias_sizes) + residual
+    vectors = sum(problem.bias_sizes) + problem.columns * problem.vectors
+    elements = problem.rows * problem.hidden + problem.weights + vectors + residual
     return elements * problem.element_bytes + affine
 
 
@@ -271,7 +273,7 @@ def _estimate(problem: Problem, chip: Platform, rows: int) -> tuple[int, int]:
         for instructions, columns in (
             (_NORM_INSTRUCTIONS if problem.norm is not None else 0, problem.hidden),
             (activated, problem.inner),
-            (_RESULT_INSTRUCTIONS, problem.columns),
+            (_RESULT_INSTRUCTIONS + _VECTOR_INSTRUCTIONS * problem.vectors, problem.columns),
         )
     )
     busiest = ceil_div(tasks, chip.cube_cores) * max(cube, loaded // _LOAD_BYTES)

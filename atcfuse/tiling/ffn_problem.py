@@ -32,7 +32,8 @@ class Norm:
 @dataclass(frozen=True)
 class Problem:
     """One node: x is [rows, hidden] once its leading dims are folded, `inner` are the hidden columns, `columns` those
-    of the result. `element_bytes` is of all operands but gamma and beta; biases are those of up, gate and down.
+    of the result, to which so many `vectors` are applied behind the down projection. `element_bytes` is of all
+    operands but gamma and beta; biases are those of up, gate and down.
     """
 
     rows: int
@@ -44,6 +45,7 @@ class Problem:
     biases: tuple[bool, bool, bool] = (False, False, False)
     residual: bool = False
     residual2: bool = False
+    vectors: int = 0
     norm: Norm | None = None
     element_bytes: int = 2
     widens_bias: bool = False
@@ -94,6 +96,7 @@ def problem_of(
         biases=("b_up" in dtypes, "b_gate" in dtypes, "b_down" in dtypes),
         residual="residual" in dtypes,
         residual2="residual2" in dtypes,
+        vectors=sum(name in dtypes for name in ("gain", "gain2", "shift")),
         norm=_norm_of(attributes, dtypes) if "norm" in attributes else None,
         element_bytes=_BYTES[dtypes["x"]],
         widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"],

@@ -179,7 +179,7 @@ class _Counts:
         problem, size = tiling.problem, tiling.problem.element_bytes
         operand = rows * problem.hidden * size
         loaded = operand * tiling.cube.loads_of_a(columns)
-        vectors = problem.bias + problem.gain
+        vectors = problem.row_vectors
         self.tensor_read += (problem.hidden + vectors + rows * problem.residuals) * columns * size
         if problem.prepares:
             self.workspace_written += operand
@@ -204,7 +204,7 @@ def _covered(blocks: Iterable[tuple[int, int]]) -> int:
 
 
 def _input_bytes(problem: Problem) -> int:
-    vectors = problem.columns * (problem.bias + problem.gain)
+    vectors = problem.columns * problem.row_vectors
     residual = problem.rows * problem.columns * problem.residuals
     operands = problem.rows * problem.hidden + problem.hidden * problem.columns + vectors + residual
     return operands * problem.element_bytes + problem.hidden * (problem.gamma_bytes + problem.beta_bytes)

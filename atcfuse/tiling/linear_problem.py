@@ -10,6 +10,8 @@ from typing import Any
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling.activations import activation
 
+VECTORS = ("bias", "gain", "gain2", "shift")
+"""Operands of an element for each column of the result, in the order in which they are applied."""
 _TILES = 2  # buffers of a vector queue
 _MAX_STRIDE = 65535
 _MAX_COUNT = (2**31 - 1) // 2
@@ -41,6 +43,8 @@ class Problem:
     gain: bool = False
     residual: bool = False
     residual2: bool = False
+    gain2: bool = False
+    shift: bool = False
     prologue: str = "none"
     norm: str = ""
     gamma_bytes: int = 0
@@ -55,7 +59,13 @@ class Problem:
     @property
     def vectors(self) -> tuple[str, ...]:
         """The row vectors that vector cores apply to the product."""
-        return ("bias",) * (self.bias and self.brain) + ("gain",) * self.gain
+        by_cube = ("bias",) if self.cube_bias else ()
+        return tuple(name for name in VECTORS if getattr(self, name) and name not in by_cube)
+
+    @property
+    def row_vectors(self) -> int:
+        """How many operands have an element for each column, whoever applies them."""
+        return sum(getattr(self, name) for name in VECTORS)
 
     @property
     def residuals(self) -> int:
@@ -136,7 +146,7 @@ def features(attributes: Mapping[str, Any], dtypes: Mapping[str, int]) -> dict[s
     return {
         "element_bytes": _BYTES[dtypes["x"]],
         "brain": dtypes["x"] == ELEMENT_TYPES["bfloat16"],
-        **{name: name in dtypes for name in ("bias", "gain", "residual", "residual2", "normalized")},
+        **{name: name in dtypes for name in (*VECTORS, "residual", "residual2", "normalized")},
         "scaled": float(attributes["scale"]) != 1.0,
         "activation": str(attributes["activation"]),
         "prologue": str(attributes.get("prologue", "none")),

@@ -50,7 +50,8 @@ class Case:
 
     @property
     def dtypes(self) -> dict[str, int]:
-        names = ["x", "w", "y", *(n for n in ("bias", "gain", "residual", "residual2", "normalized") if n in self.has)]
+        beside = ("bias", "gain", "residual", "residual2", "gain2", "shift", "normalized")
+        names = ["x", "w", "y", *(n for n in beside if n in self.has)]
         affine = {name: self.affine for name in ("gamma", "beta") if name in self.has}
         return {**dict.fromkeys(names, self.dtype), **affine}
 
@@ -77,7 +78,7 @@ def make_inputs(case: Case, leading: Sequence[int], hidden: int, columns: int, m
     shapes: dict[str, tuple[int, ...]] = {
         "x": (math.prod(leading), hidden) if case.folded else (*leading, hidden),
         "w": (columns, hidden) if case.transposed else (hidden, columns),
-        **dict.fromkeys(("bias", "gain"), (columns,)),
+        **dict.fromkeys(("bias", "gain", "gain2", "shift"), (columns,)),
         **dict.fromkeys(("gamma", "beta"), (hidden,)),
         **dict.fromkeys(("residual", "residual2"), (*leading, columns)),
     }
@@ -121,4 +122,5 @@ def reference(case: Case, inputs: Mapping[str, Array]) -> dict[str, Array]:
     product = decode(encode(rows, case.dtype), case.dtype) @ weight + exact.get("bias", 0.0)
     product = product.reshape(exact["residual"].shape) if case.folded else product
     result = activated(case.activation, np.float32(case.scale) * product) * exact.get("gain", 1.0)
-    return {**results, "y": result + exact.get("residual", 0.0) + exact.get("residual2", 0.0)}
+    total = result + exact.get("residual", 0.0) + exact.get("residual2", 0.0)
+    return {**results, "y": total * exact.get("gain2", 1.0) + exact.get("shift", 0.0)}

@@ -49,7 +49,7 @@ class Case:
     """A signature. `weights` has a letter pair each for up, gate and down: `t` transposed or `n`, `b` with bias or `-`.
 
     `norm` is "" for the ffn kernel; `affine` the element type of gamma and beta; `added` what is added to the result:
-    "", "operand", "two operands" or "normalized".
+    "", "operand", "two operands" or "normalized"; `vectors` names those that are applied before and behind that.
     """
 
     dtype: int
@@ -63,6 +63,7 @@ class Case:
     normalized: bool = False
     epsilon: float = 1e-5
     scale: float = 1.0
+    vectors: str = ""
 
     @property
     def pairs(self) -> dict[str, str]:
@@ -87,6 +88,7 @@ class Case:
         types |= {f"w_{name}": self.dtype for name in self.pairs}
         types |= {f"b_{name}": self.dtype for name, pair in self.pairs.items() if pair[1] == "b"}
         types |= dict.fromkeys(("residual", "residual2")[: ADDED[self.added]], self.dtype)
+        types |= dict.fromkeys(self.vectors.split(), self.dtype)
         return types | {"y": self.dtype} | ({"normalized": self.dtype} if self.normalized else {})
 
     def render(self) -> GeneratedKernel:
@@ -110,7 +112,15 @@ PARALLEL = Case(FLOAT16, "n- n-", "gelu_tanh", added="two operands")
 HALF_STEP = Case(FLOAT16, "nb nb", "silu", norm="layer_norm", affine=FLOAT16, added="operand", scale=0.5)
 PARALLEL_NORM = Case(FLOAT, "nb nb", "gelu_erf", norm="layer_norm", affine=FLOAT, added="two operands")
 NEMOTRON = Case(BFLOAT16, "n- n-", "relu_squared", norm="layer_norm", affine=BFLOAT16, added="two operands")
+NO_NORM = Case(FLOAT16, "nb nb", "relu", added="operand", vectors="gain2 shift")
+STRETCHED = Case(FLOAT, "n- n- n-", "silu", "separate", added="two operands", scale=0.5, vectors="gain gain2 shift")
+LAYER_SCALE = Case(BFLOAT16, "nb nb", norm="layer_norm", affine=BFLOAT16, added="operand", vectors="gain")
+SHIFTED = Case(FLOAT16, "nb nb", norm="layer_norm", affine=FLOAT16, added="normalized", vectors="shift")
 CASES = [
+    NO_NORM,
+    STRETCHED,
+    LAYER_SCALE,
+    SHIFTED,
     PLAIN,
     HALF_STEP,
     PARALLEL,
@@ -152,7 +162,8 @@ def operand_shapes(case: Case, leading: Sequence[int], sizes: Sequence[int]) -> 
     shapes = {name: shape[::-1] if flags[name] else shape for name, shape in plain.items()}
     biases = {"b_up": (up,), "b_gate": (inner,), "b_down": (columns,)}
     rows = {"x": (*leading, hidden), "residual": (*leading, columns), "residual2": (*leading, columns)}
-    return {**rows, **shapes, **biases, "gamma": (hidden,), "beta": (hidden,)}
+    vectors = dict.fromkeys(("gain", "gain2", "shift"), (columns,))
+    return {**rows, **shapes, **biases, **vectors, "gamma": (hidden,), "beta": (hidden,)}
 
 
 def make_inputs(case: Case, leading: Sequence[int], sizes: Sequence[int], mean: float = 0.7) -> dict[str, Any]:
@@ -197,7 +208,8 @@ def reference(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
         hidden = ACTIVATIONS[case.activation](gate) * up
     y = project(decode(encode(hidden, case.dtype), case.dtype), "down")
     extra = rows if case.added == "normalized" else exact.get("residual", 0.0) + exact.get("residual2", 0.0)
-    return {**results, "y": np.float32(case.scale) * y + extra}
+    total = np.float32(case.scale) * y * exact.get("gain", 1.0) + extra
+    return {**results, "y": total * exact.get("gain2", 1.0) + exact.get("shift", 0.0)}
 
 
 def check_numbers(case: Case, inputs: Mapping[str, Any], result: TwinResult) -> None:
@@ -240,6 +252,11 @@ def run(
     [
         (PLAIN, (2, 19), (64, 256, 64), PLATFORM_910B),
         (PLAIN, (37,), (40, 100, 33), SMALL),
+        (NO_NORM, (2, 19), (64, 256, 64), PLATFORM_910B),
+        (NO_NORM, (37,), (40, 100, 4133), SMALL),
+        (STRETCHED, (33,), (30, 65, 513), SMALL),
+        (LAYER_SCALE, (129,), (96, 384, 96), SMALL),
+        (SHIFTED, (19,), (40, 7, 40), SMALL),
         (PLAIN, (300,), (16, 9000, 24), SMALL),
         (BERT, (129,), (96, 384, 96), SMALL),
         (BERT, (), (40, 7, 40), SMALL),
@@ -370,6 +387,9 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(case: Case, tmp_path: Pa
         (PLAIN, "w_down", (33, 24), "as many rows as there are hidden columns"),
         (PLAIN, "residual", (4, 23), "as many elements as the result"),
         (PARALLEL, "residual2", (4, 23), "as many elements as the result"),
+        (STRETCHED, "gain", (23,), "gain needs as many elements"),
+        (STRETCHED, "gain2", (25,), "gain2 needs as many elements"),
+        (NO_NORM, "shift", (25,), "shift needs as many elements"),
         (LLAMA, "w_gate", (64, 31), "the size of the up weight"),
         (PHI, "w_up", (64, 63), "an even number of columns"),
         (BERT, "gamma", (63,), "gamma and beta need as many elements"),

@@ -46,6 +46,10 @@ FOLDED = replace(RESIDUAL, folded=True)
 PARALLEL = Case(parts="bias residual residual2")
 PARALLEL_FLOAT = Case(FLOAT, "gain residual residual2", scale=0.5, activation="relu_squared")
 PARALLEL_FOLDED = replace(PARALLEL, folded=True)
+NO_NORM = Case(parts="bias residual gain2 shift")
+STRETCHED = Case(FLOAT, "gain residual residual2 gain2 shift", scale=0.5, activation="gelu_tanh")
+SHIFTED = Case(BFLOAT16, "bias gain residual shift", transposed=True)
+NORM_STRETCHED = Case(FLOAT, "gamma beta bias residual gain2", norm="layer_norm", affine=FLOAT)
 PLAIN_SUM = Case(parts="residual", transposed=True)
 GELU = Case(parts="bias", activation="gelu_erf")
 EVERYTHING = Case(parts="bias gain residual", scale=0.25, activation="gelu_tanh", transposed=True)
@@ -107,6 +111,11 @@ def run(
         (PARALLEL, (3, 19), 64, 192, SMALL),
         (PARALLEL_FLOAT, (2, 33), 40, 77, TIGHT),
         (PARALLEL_FOLDED, (2, 3, 7), 40, 70, SMALL),
+        (NO_NORM, (2, 19), 64, 192, PLATFORM_910B),
+        (NO_NORM, (131,), 33, 700, TIGHT),
+        (STRETCHED, (37,), 40, 77, TIGHT),
+        (SHIFTED, (131,), 72, 257, SMALL),
+        (NORM_STRETCHED, (40,), 100, 65, SMALL),
         (PLAIN_SUM, (), 40, 7, SMALL),
         (PLAIN_SUM, (1,), 4096, 4096, PLATFORM_910B),
         (GELU, (17,), 4096, 300, PLATFORM_910B),
@@ -148,6 +157,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "activation": ("none", "gelu_erf", "tanh", "relu"),
     "gain": (False, True),
     "residual": (False, True),
+    "gain2": (False, True),
+    "shift": (False, True),
     "transposed": (False, True),
     "before": ("none", "gelu_erf", "relu", "layer_norm", "rms_norm"),
 }
@@ -155,7 +166,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 def case_of(choice: Mapping[str, Any]) -> Case:
     norm = choice["before"] if choice["before"].endswith("norm") else ""
-    parts = [name for name in ("bias", "gain", "residual") if choice[name]]
+    parts = [name for name in ("bias", "gain", "residual", "gain2", "shift") if choice[name]]
     parts += ["gamma", "beta"] if norm == "layer_norm" else ["gamma", "normalized"] if norm else []
     return Case(
         choice["dtype"],
@@ -292,15 +303,17 @@ def test_folded_rows_must_be_as_many_as_the_residuals(programs: Path) -> None:
     ("name", "cut", "message"),
     [
         ("w", np.s_[:-1], "the weight needs two axes"),
-        ("bias", np.s_[:-1], "bias and gain need as many elements"),
-        ("gain", np.s_[:-1], "bias and gain need as many elements"),
+        ("bias", np.s_[:-1], "bias needs as many elements"),
+        ("gain", np.s_[:-1], "gain needs as many elements"),
         ("residual", np.s_[:-1], "the residual needs the shape of the result"),
         ("residual", np.s_[0], "the residual needs the shape of the result"),
+        ("gain2", np.s_[:-1], "gain2 needs as many elements"),
+        ("shift", np.s_[:-1], "shift needs as many elements"),
         ("residual2", np.s_[:-1], "the residual needs the shape of the result"),
     ],
 )
 def test_wrong_shapes_are_refused_before_anything_runs(name: str, cut: Any, message: str, programs: Path) -> None:
-    case = replace(EVERYTHING, parts="bias gain residual residual2", transposed=False)
+    case = replace(EVERYTHING, parts="bias gain residual residual2 gain2 shift", transposed=False)
     inputs = make_inputs(case, (4,), 64, 32)
     inputs[name] = inputs[name][cut]
     with pytest.raises(AtcfuseError, match=message):

@@ -33,6 +33,7 @@ def signature(activation: str, gating: str, norm: str, dtype: int, added: str) -
     names += ["w_gate", "b_gate"] if gating == "separate" else []
     names += ["residual"] if added.startswith("residual") else []
     names += ["residual2"] if added == "residuals" else []
+    names += ["gain", "gain2", "shift"] if added == "residuals" or norm == "layer_norm" else []
     if norm:
         attributes |= {"norm": norm, "epsilon": 1e-5, "add_normalized": int(added == "normalized")}
         names += ["gamma", "normalized"]
@@ -45,6 +46,7 @@ def shapes_of(of: Signature, hidden: int = 8, columns: int = 8) -> dict[str, tup
     rows = {
         "x": (2, 3, hidden),
         **dict.fromkeys(("residual", "residual2"), (2, 3, columns)),
+        **dict.fromkeys(("gain", "gain2", "shift"), (columns,)),
         "gamma": (hidden,),
         "w_up": (hidden, up),
         "b_up": (up,),

@@ -36,6 +36,7 @@ def planned(problem: Problem, occupancy: float | None = None) -> KernelWork:
         replace(OUT, residual=False, norm="layer_norm", gamma_bytes=2, beta_bytes=2),
         replace(OUT, norm="rms_norm", gamma_bytes=4, hidden=8192, columns=50_000),
         replace(OUT, element_bytes=4, activation="tanh", gain=True),
+        replace(OUT, gain2=True, shift=True),
         replace(OUT, rows=1, hidden=4096, columns=11_008, brain=True),
     ],
 )
@@ -93,6 +94,8 @@ CASES = [
     Case(FLOAT, "bias", prologue="silu"),
     Case(FLOAT, "bias residual residual2", activation="relu_squared"),
     Case(FLOAT16, "residual residual2", folded=True),
+    Case(FLOAT, "bias gain residual gain2 shift", activation="tanh"),
+    Case(FLOAT16, "residual shift", folded=True),
     Case(FLOAT16, "bias residual", folded=True),
     Case(FLOAT, "gamma beta bias residual normalized", norm="layer_norm", affine=FLOAT, activation="tanh"),
     Case(FLOAT16, "gamma", norm="rms_norm", transposed=True),

@@ -192,7 +192,8 @@ FUSED = {
 
 @pytest.mark.parametrize(("text", "feeds", "meaning"), FUSED.values(), ids=FUSED)
 def test_attention_is_fused_and_means_the_same(text: str, feeds: Feeds, meaning: dict[str, Any]) -> None:
-    result = optimized(parsed(text))
+    # By force, as masks that layers share make more launches beside a single one than it has.
+    result = optimized(parsed(text), forced=frozenset({"attention"}))
     count = Counter(n.op_type for n in result.model.graph.node)
     assert (count["FusedAttention"], count["Attention"], count["Softmax"]) == (1, 0, 0)
     assert not kept(result)
@@ -333,7 +334,7 @@ def test_rotary_embedding(interleaved: int, width: int, flat: bool, tables: str)
     text = f"""({x}, float[{batches},{width // 2}] c, float[{batches},{width // 2}] s{ids}) => ({x[:-1]}y) {{
         y = RotaryEmbedding<interleaved = {interleaved}, rotary_embedding_dim = {width % 8}, num_heads = {3 * flat}>
         (x, c, s{", p" if ids else ""}) }}"""
-    result = optimized(parsed(text))
+    result = optimized(parsed(text), forced=frozenset({"rotary_embedding"}))
     count = Counter(n.op_type for n in result.model.graph.node)
     assert (count["FusedRotaryEmbedding"], count["RotaryEmbedding"], count["Mul"]) == (1, 0, 0)
     assert not result.report["kept"]
@@ -344,6 +345,60 @@ def test_rotary_embedding(interleaved: int, width: int, flat: bool, tables: str)
     np.testing.assert_allclose(run(result.model, feeds)[0], expected, rtol=2e-5, atol=2e-6)
     if tables != "one batch":  # which onnxruntime takes for one batch alone
         np.testing.assert_allclose(run(parsed(text), feeds)[0], expected, rtol=2e-5, atol=2e-6)
+
+
+def turned(count: int) -> onnx.ModelProto:
+    """Vectors that are all turned by the same angles, chosen by positions."""
+    given = ", ".join(f"float[B,3,S,8] x{i}" for i in range(count))
+    made = ", ".join(f"float[B,3,S,8] y{i}" for i in range(count))
+    nodes = " ".join(f"y{i} = RotaryEmbedding(x{i}, c, s, p)" for i in range(count))
+    return parsed(f"({given}, float[64,4] c, float[64,4] s, int64[B,S] p) => ({made}) {{ {nodes} }}")
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_operators_that_would_be_more_launches_spelled_out_stay(count: int) -> None:
+    """Four Gathers beside: tables at the positions, and these for each element of a pair."""
+    result = optimized(turned(count))
+    assert Counter(n.op_type for n in result.model.graph.node) == {"RotaryEmbedding": count}
+    after = 4 + (count + 1) // 2
+    reason = f"spelled out and fused, {count} launches would become {after}"
+    assert [kept(result, f"n{i}") for i in range(count)] == [[("ATF348", reason)]] * count
+
+
+@pytest.mark.parametrize(("count", "after"), [(8, 8), (12, 10)])
+def test_operators_that_share_what_is_made_beside_them_are_fused(count: int, after: int) -> None:
+    result = optimized(turned(count))
+    made = Counter(n.op_type for n in result.model.graph.node)
+    assert (made["FusedRotaryEmbedding"], made["RotaryEmbedding"]) == (count // 2, 0)
+    assert result.report["summary"]["launches_after"] == after
+
+
+def test_one_of_many_operators_stays_where_it_shares_nothing() -> None:
+    many, one = (
+        turned(12).graph,
+        parsed(
+            "(float[B,3,S,8] x, float[9,4] d, float[9,4] e, int64[B,S] q) => (float[B,3,S,8] y)"
+            "{ y = RotaryEmbedding(x, d, e, q) }"
+        ),
+    )
+    one.graph.node[0].name = "alone"
+    for field in ("node", "input", "output"):
+        getattr(one.graph, field).extend(getattr(many, field))
+    made = Counter(n.op_type for n in optimized(one).model.graph.node)
+    assert (made["FusedRotaryEmbedding"], made["RotaryEmbedding"]) == (6, 1)
+
+
+def test_a_single_attention_stays_where_its_mask_takes_more_launches_than_it_has() -> None:
+    text, _, _ = FUSED["a mask for each batch, causal"]
+    result = optimized(parsed(text))
+    assert [n.op_type for n in result.model.graph.node] == ["Attention"]
+    assert kept(result) == [("ATF348", "spelled out and fused, 1 launches would become 5")]
+
+
+def test_keys_of_the_past_that_are_outputs_have_to_be_made_in_any_case() -> None:
+    text, _, _ = FUSED["keys of the past and a mask"]
+    made = Counter(n.op_type for n in optimized(parsed(text)).model.graph.node)
+    assert made == {"Concat": 2, "FusedAttention": 1}
 
 
 UNTURNED = {

@@ -31,11 +31,13 @@ def renamed(proto: onnx.ModelProto, number: bool) -> onnx.ModelProto:
 
 
 def described(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A model whose nodes carry metadata and doc strings, some of their own and some that a module has in common."""
+    """A model whose nodes carry metadata and doc strings, some of their own and some that a module has in common; in
+    all layers the same nodes do.
+    """
     for at, node in enumerate(proto.graph.node):
         node.doc_string = f"the node {at}"
         node.metadata_props.add(key="namespace", value=node.name.rpartition("/")[0])
-        if at % 3:
+        if len(node.op_type) % 3:
             node.metadata_props.add(key="place", value=str(at))
     return proto
 
@@ -79,6 +81,18 @@ def of_old(proto: onnx.ModelProto) -> onnx.ModelProto:
 )
 def test_it_comes_out_as_if_every_layer_were_searched(proto, monkeypatch):
     assert is_fused_by_layers(proto, monkeypatch, PLAIN)
+
+
+@pytest.mark.parametrize("key", ["place", "atcfuse.nodes", "atcfuse.other"])
+@pytest.mark.parametrize("value", ["x", "5", "[1]", '["a"]', "[" * 100_000], ids=lambda value: value[:9])
+@pytest.mark.parametrize("layers", [(6,), range(LAYERS)], ids=["one layer", "all"])
+def test_metadata_that_anybody_has_written(key, value, layers, monkeypatch):
+    """What one layer alone carries stays there; what stands where ours would ends no run."""
+    proto = transformer(LAYERS)
+    for node in proto.graph.node:
+        if any(f"/layer.{layer}/" in node.name for layer in layers) and node.op_type in ("Add", "Softmax", "Transpose"):
+            node.metadata_props.add(key=key, value=value)
+    assert is_fused_by_layers(proto, monkeypatch, PLAIN) == (len(layers) > 1)
 
 
 @pytest.mark.parametrize("tools", [TOOLS, GREEDY], ids=["as it pays", "everything"])
