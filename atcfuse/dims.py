@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 from typing import Union
 
 Dim = Union[int, "Poly"]
@@ -350,11 +351,18 @@ def broadcast(a: Dim, b: Dim) -> Dim:
         return a
     if isinstance(b, int):
         return b
+    if is_never_one(a) and is_never_one(b):  # then they are equal
+        return min(a, b, key=lambda d: (len(str(d)), str(d)))
     members = sorted({*_members(a), *_members(b)}, key=str)
     if len(members) > MAX_TERMS:
         return opaque("broadcast", (a, b), signed=False)
     kept = [m for m in members if not any(_gives_way(m, other) for other in members)]
     return kept[0] if len(kept) == 1 else opaque("broadcast", tuple(kept), signed=False)
+
+
+def is_never_one(dim: Dim) -> bool:
+    """Whether dim is a multiple of a number above one, and so does not broadcast."""
+    return gcd(*(coefficient for _, coefficient in _terms(dim))) > 1
 
 
 def _members(dim: Dim) -> tuple[Dim, ...]:

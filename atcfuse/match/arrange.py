@@ -17,7 +17,7 @@ from atcfuse.graph.index import Scope
 from atcfuse.match.chains import merges
 from atcfuse.match.functions import Aligned
 from atcfuse.match.layouts import Blame, Layouts, solve
-from atcfuse.match.masks import broadcast, combined, cycle
+from atcfuse.match.masks import Agreement, broadcast, combined, cycle
 from atcfuse.match.values import Link, Operand, Refusal, State, Value
 from atcfuse.rule.model import Rule
 from atcfuse.rule.terms import Call, Ref, Step, subterms
@@ -214,7 +214,8 @@ class _Joint:
 
     def _env(self, chosen: Mapping[str, Link], out: Link, layouts: Layouts) -> dict[str, Any] | Refusal:
         env: dict[str, Any] = {**self.state.env, **layouts.attributes, self.rule.outputs[0].name: out.value}
-        keys_agree = self.links["k"][0].shape[-1] == self.links["v"][0].shape[-2]
+        values = self.links["v"][0].shape
+        agree = Agreement(self.links["k"][0].shape[-1] == values[-2], len(values) == len(self.links[OUT][0].shape) == 3)
         for name, link in chosen.items():
             env[name] = link.value
             by = self.state.env.get(f"by {name}")
@@ -225,7 +226,7 @@ class _Joint:
                 continue
             boolean = bool(bound) and self.scope.fact(bound[0].value).dtype == 9
             items = [b for b in bound if isinstance(b, Aligned)]
-            one = combined(self.scope, items, "And" if boolean else "Add", layouts, self.scores, keys_agree)
+            one = combined(self.scope, items, "And" if boolean else "Add", layouts, self.scores, agree)
             if isinstance(one, Refusal):
                 return one
             env[name], env[f"{name}_cycles"] = one, int(cycle(self.scope, items, layouts) > 1)

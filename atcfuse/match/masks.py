@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from atcfuse.dims import Dim, as_symbol, divide
 from atcfuse.graph.index import Scope
@@ -13,8 +14,16 @@ from atcfuse.match.levels import absorbs, is_step
 from atcfuse.match.values import Built, Refusal, Value
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """What the product with V fixes: the number of `keys`; that of `batches`, where one axis has them and heads."""
+
+    keys: bool
+    batches: bool = False
+
+
 def combined(
-    scope: Scope, items: Sequence[Aligned], op: str, layouts: Layouts, scores: Sequence[Dim], keys_agree: bool
+    scope: Scope, items: Sequence[Aligned], op: str, layouts: Layouts, scores: Sequence[Dim], agree: Agreement
 ) -> Value | Built | Refusal | None:
     """All items as one operand: none, the value itself, or standard nodes that combine several with `op`.
 
@@ -29,7 +38,7 @@ def combined(
         if not all(_is_still(d, s) for d, s in zip(item.shape[-2:], scores[-2:], strict=True)):
             reason = "the mask is applied where queries and keys are not the last two dims"
             return Refusal("ATF315", reason, item.value)
-        one = _as_scores(scope, item, layouts, keys_agree)
+        one = _as_scores(scope, item, layouts, agree)
         if isinstance(one, Refusal):
             return one
         total = one if total is None else Built(op, (total, one))
@@ -97,7 +106,7 @@ def _is_still(dim: Dim, score: Dim) -> bool:
     return bool(atom is not None and atom.op == "broadcast" and score in atom.args)
 
 
-def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) -> Value | Built | Refusal:
+def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, agree: Agreement) -> Value | Built | Refusal:
     shape = scope.fact(item.value).shape
     if shape is None:
         return Refusal("ATF313", "the rank of the mask is not known", item.value)
@@ -105,14 +114,23 @@ def _as_scores(scope: Scope, item: Aligned, layouts: Layouts, keys_agree: bool) 
         return Refusal("ATF313", "the mask has more dims than the scores", item.value)
     # The key axis cannot grow when K and V agree on its length: probabilities times V fixes it.
     extent = implied(item.extent, item.extent, item.shape)
-    for back in range(1, len(extent) + 1):
-        size, against = extent[-back], item.shape[-back]
-        if not _fits(size, against) and not (back == 1 and keys_agree):
-            reason = f"the mask must not make the scores larger: {size} against {against}"
-            return Refusal("ATF313", reason, item.value)
+    larger = [back for back in range(1, len(extent) + 1) if not _fits(extent[-back], item.shape[-back])]
+    larger = [back for back in larger if not (back == 1 and agree.keys)]
+    if larger and not (agree.batches and _is_fixed(item.shape, larger)):
+        reason = f"the mask must not make the scores larger: {extent[-larger[0]]} against {item.shape[-larger[0]]}"
+        return Refusal("ATF313", reason, item.value)
     if _windows(scope, item, layouts):
         return Value(item.value) if len(shape) == 4 else _squeezed(item.value, 3)
     return _regrouped(item.value, shape, item.shape, layouts)
+
+
+def _is_fixed(scores: Sequence[Dim], larger: Sequence[int]) -> bool:
+    """Whether scores that a mask made larger in one batch axis, from the end, would not be as many as V's batches.
+
+    With several heads neither is one, so that they do not broadcast.
+    """
+    others = [d for back, d in enumerate(reversed(scores), 1) if back > 2 and back not in larger]
+    return len(larger) == 1 and larger[0] > 2 and any(isinstance(d, int) and d > 1 for d in others)
 
 
 def _fits(size: Dim, against: Dim) -> bool:

@@ -226,6 +226,19 @@ def test_a_clamped_slice_gives_way_in_a_broadcast_only_where_it_cannot_be_empty(
     assert shape_of(scope, "z") == "broadcast(min(other, seq), seq)"
 
 
+def test_extents_that_are_no_one_are_equal_where_they_broadcast() -> None:
+    scope = scope_of("""(float[B,S] x, float[T,S] y) => (float a, float b, float c) {
+          r = Concat<axis = 0>(x, x)
+          s = Concat<axis = 0>(y, y)
+          a = Add(r, s)
+          t = Concat<axis = 0>(s, y)
+          b = Add(r, t)
+          c = Add(x, y) }""")
+    assert shape_of(scope, "a") == "2*B, S"
+    assert shape_of(scope, "b") == "2*B, S"
+    assert shape_of(scope, "c") == "broadcast(B, T), S"
+
+
 def test_division_rounds_toward_zero() -> None:
     scope = scope_of("""(float[n] x) => (int64 y) <int64[2] a = {-7, 7}, int64 two = {2}, int64 minus = {-1}> {
         q = Div(a, two)

@@ -11,10 +11,11 @@ from atcfuse.graph.infer import infer
 from atcfuse.graph.text import parse_graph
 from atcfuse.match.functions import Aligned, functions_for
 from atcfuse.match.layouts import Layouts
-from atcfuse.match.masks import combined
+from atcfuse.match.masks import Agreement, combined
 from atcfuse.match.values import Built, Refusal, Value
 
 HEADS = 3
+FREE = Agreement(keys=False)
 
 
 def scope_with(mask: str) -> Scope:
@@ -23,7 +24,7 @@ def scope_with(mask: str) -> Scope:
     return next(iter(model.scopes()))
 
 
-def outcome(mask: str, scores: str, keys_agree: bool = False) -> Value | Built | Refusal | None:
+def outcome(mask: str, scores: str, agree: Agreement = FREE) -> Value | Built | Refusal | None:
     """What becomes of a mask of a shape against scores of a shape, both over the model's own symbols."""
     scope = scope_with(mask)
     table: dict[str, Dim] = dict(zip("BHSL", scope.fact("s").shape or (), strict=True))
@@ -34,7 +35,7 @@ def outcome(mask: str, scores: str, keys_agree: bool = False) -> Value | Built |
     layouts = Layouts({}, table["B"], HEADS, table["S"], table["L"])
     item = Aligned("m", dims(scores), scope.fact("m").shape or ())
     raw = (table["B"], HEADS, table["S"], table["L"])
-    return combined(scope, [item], "Add", layouts, raw, keys_agree)
+    return combined(scope, [item], "Add", layouts, raw, agree)
 
 
 def _product(text: str, table: dict[str, Dim]) -> Dim:
@@ -62,14 +63,25 @@ def test_a_cut_off_extent_and_the_whole_one_broadcast_only_where_they_are_equal(
     layouts = Layouts({}, batch, HEADS, minimum(whole, 64), keys)
     scores = (batch, HEADS, minimum(whole, 64), keys)
     item = Aligned("m", scores, scope.fact("m").shape or ())
-    assert combined(scope, [item], "Add", layouts, scores, True) == Value("m")
+    assert combined(scope, [item], "Add", layouts, scores, Agreement(keys=True)) == Value("m")
     one = Aligned("m", (batch, HEADS, minimum(whole, 1), keys), scope.fact("m").shape or ())
-    assert isinstance(combined(scope, [one], "Add", layouts, one.shape, True), Refusal)
+    assert isinstance(combined(scope, [one], "Add", layouts, one.shape, Agreement(keys=True)), Refusal)
 
 
 def test_keys_that_agree_with_the_values_cannot_grow() -> None:
-    assert outcome("[B,1,S,T]", "[B,3,S,L]", keys_agree=True) == Value("m")
-    assert isinstance(outcome("[B,1,T,L]", "[B,3,S,L]", keys_agree=True), Refusal)
+    assert outcome("[B,1,S,T]", "[B,3,S,L]", Agreement(keys=True)) == Value("m")
+    assert isinstance(outcome("[B,1,T,L]", "[B,3,S,L]", Agreement(keys=True)), Refusal)
+
+
+def test_batches_cannot_grow_where_values_have_one_axis_for_batch_and_heads() -> None:
+    """Neither 3·B nor 3·T is one, so probabilities of another batch would not meet the values."""
+    whole = Agreement(keys=False, batches=True)
+    assert outcome("[T,1,S,L]", "[B,3,S,L]", whole) == Value("m")
+    assert outcome("[T,3,S,L]", "[B,3,S,L]", whole) == Value("m")
+    assert isinstance(outcome("[T,1,S,L]", "[B,3,S,L]"), Refusal)
+    assert isinstance(outcome("[T,1,L,L]", "[B,3,S,L]", whole), Refusal)
+    assert isinstance(outcome("[B,1,T,L]", "[B,3,S,L]", whole), Refusal)
+    assert isinstance(outcome("[T,1,S,L]", "[B,1,S,L]", whole), Refusal)
 
 
 def test_batch_and_heads_in_one_axis_are_told_apart() -> None:
@@ -93,8 +105,8 @@ def test_several_masks_are_combined_in_order() -> None:
     layouts = Layouts({}, 1, HEADS, 1, 1)
     shape = scope.fact("m").shape or ()
     two = [Aligned("m", (1, HEADS, *shape), shape)] * 2
-    assert combined(scope, two, "And", layouts, two[0].shape, False) == Built("And", (Value("m"), Value("m")))
-    assert combined(scope, [], "And", layouts, (), False) is None
+    assert combined(scope, two, "And", layouts, two[0].shape, FREE) == Built("And", (Value("m"), Value("m")))
+    assert combined(scope, [], "And", layouts, (), FREE) is None
 
 
 def test_regrouping_is_what_the_scores_see() -> None:
@@ -144,6 +156,6 @@ def test_the_last_of_a_table_and_as_many_scores_broadcast_only_where_they_are_eq
     batch, _, queries, keys = scope.fact("s").shape or ()
     layouts = Layouts({}, batch, HEADS, queries, keys)
     item = Aligned("m", (batch, HEADS, queries, keys), (1, HEADS, last(11, queries), last(11, keys)))
-    assert combined(scope, [item], "Add", layouts, item.shape, False) == Value("m")
+    assert combined(scope, [item], "Add", layouts, item.shape, FREE) == Value("m")
     other = Aligned("m", item.shape, (1, HEADS, last(11, batch), keys))
-    assert isinstance(combined(scope, [other], "Add", layouts, item.shape, False), Refusal)
+    assert isinstance(combined(scope, [other], "Add", layouts, item.shape, FREE), Refusal)

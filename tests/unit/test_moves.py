@@ -209,7 +209,7 @@ BACK = {
             f"(float[B,3,5,8] q, float[B,3,5,8] k, {TABLES}) => (float[B,3,5,8] y) <{NUMBERS}> {{ {CUT} {TURN}"
             f" whole = Concat<axis = 2>(sum, first) {ATTEND} }}"
         ),
-        {"Slice": 2},
+        {"Slice": 0, "Split": 1},
     ),
     "one token left out": (
         (
@@ -231,7 +231,7 @@ BACK = {
         f" straight = Mul(rest, rest) whole = Concat<axis = 2>(first, sum) {ATTEND} }}".replace(
             "Add(other", "Add(straight"
         ),
-        {"Slice": 4},
+        {"Slice": 0, "Split": 2, "FusedRotaryEmbedding": 0},
     ),
     "norms over the positions": (
         (
