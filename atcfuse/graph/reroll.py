@@ -64,6 +64,10 @@ class Stretch:
         position = self._position(name)
         return None if position is None else self._short(self._layer(position))
 
+    def has(self, index: int) -> bool:
+        """Whether a node of the long model is in one of the layers."""
+        return self.layers.start <= self.scope.positions[index] < self.layers.stop
+
     def layer_at(self, index: int) -> int:
         """The layer that a node of the long model is in."""
         return self._short(self._layer(self.scope.positions[index]))

@@ -248,9 +248,11 @@ class Unrolling:
         return _Part(node, list(node.input), list(node.output), own, lists)
 
     def _is_misnamed(self, node: onnx.NodeProto) -> bool:
-        """Whether a new node is called as if it were far away: reports would tell of it in the wrong layer."""
+        """Whether a new node of a layer is called as if it were in another one far away, where reports would tell of it."""
         its, made = self.layer_of(node.name), self.stretch.scope.producers.get(node.output[0])
-        return its is not None and made is not None and abs(its - self.stretch.layer_at(made.index)) > NEAR
+        if its is None or made is None or not self.stretch.has(made.index):
+            return False
+        return abs(its - self.stretch.layer_at(made.index)) > NEAR
 
     def _moved(self, part: _Part, by: int) -> onnx.NodeProto:
         """A node as it is so many layers behind: one of the long model's own where it is one of them."""
