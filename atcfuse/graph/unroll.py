@@ -248,7 +248,7 @@ class Unrolling:
         return _Part(node, list(node.input), list(node.output), own, lists)
 
     def _is_misnamed(self, node: onnx.NodeProto) -> bool:
-        """Whether a new node of a layer is called as if it were in another one far away, where reports would tell of it."""
+        """Whether a new node of a layer is called as if it were in one far away, where reports would tell of it."""
         its, made = self.layer_of(node.name), self.stretch.scope.producers.get(node.output[0])
         if its is None or made is None or not self.stretch.has(made.index):
             return False
