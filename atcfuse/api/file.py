@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from atcfuse import compiler
 from atcfuse.api.memory import project_of, settled
-from atcfuse.api.outputs import default_output, kernels_folder, report_files, sha256_of
+from atcfuse.api.outputs import default_output, kernels_folder, report_files
 from atcfuse.artifacts import EXECUTABLE, MARKER, Project
 from atcfuse.codegen import kernel_cache
 from atcfuse.diagnostics import AtcfuseError, Diagnostic, UsageError, error, info, warning
 from atcfuse.files import Handed, Transaction, create, write_all, writing
 from atcfuse.graph.dialect import normalise, to_dialect
 from atcfuse.graph.external import locations
-from atcfuse.graph.store import load, write
+from atcfuse.graph.store import load, load_hashed, write
 from atcfuse.lang import LANGUAGES
 from atcfuse.options import Options
 from atcfuse.paths import exists
@@ -118,7 +118,8 @@ def _optimize_file(
             transaction.check(kernels_folder(out), folder=True)
     tools = compiler.toolbox(chosen)
     older = None if baseline is None else _baseline(baseline)
-    found = compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path))
+    proto, digest = load_hashed(path)
+    found = compiler.optimize_proto(proto, tools, path, path.name, digest)
     project = project_of(found.model, path, tools)
     folder = (kernels_folder(out) if shared is None else shared.folder) if project.files else None
     page = next((report.name for report in reports if report.suffix == ".html"), None)

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atcfuse import compiler
-from atcfuse.api.outputs import sha256_of
 from atcfuse.artifacts import Project, model_project
 from atcfuse.codegen import kernel_cache
 from atcfuse.device import load_device
 from atcfuse.diagnostics import AtcfuseError, error
 from atcfuse.estimate import build_name, planned_chip
 from atcfuse.graph.dialect import normalise, to_dialect
-from atcfuse.graph.store import load
+from atcfuse.graph.store import load_hashed
 from atcfuse.options import Options, check_figures, parse_dialect, parse_tile_level, with_environment
 from atcfuse.report.html import to_html
 from atcfuse.run import Toolbox
@@ -80,7 +79,8 @@ def optimize(
 def _optimize(model: onnx.ModelProto | gs.Graph | str | Path, tools: Toolbox) -> Result:
     if isinstance(model, (str, Path)):
         path = Path(model)
-        return _result(compiler.optimize_proto(load(path), tools, path, path.name, sha256_of(path)), tools, path)
+        proto, digest = load_hashed(path)
+        return _result(compiler.optimize_proto(proto, tools, path, path.name, digest), tools, path)
     if type(model).__module__.startswith("onnx_graphsurgeon"):
         return _optimize_graph(model, tools)
     if not hasattr(model, "opset_import"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import eq
 from typing import TypeAlias
@@ -151,8 +151,12 @@ class Wiring:
         return self.spans[name] > window
 
 
-def alike_layers(scope: Scope) -> tuple[Layers, ...]:
-    """The longest stretches of layers that are alike, those with more nodes first; none overlap."""
+def alike_layers(scope: Scope, enough: Callable[[int], int] = lambda _: MIN_LAYERS) -> tuple[Layers, ...]:
+    """The longest stretches of layers that are alike, those with more nodes first; none overlap.
+
+    `enough` is how many layers of so many nodes are worth telling apart, at least MIN_LAYERS: of fewer, constants are
+    not read.
+    """
     if len(scope.order) < MIN_LAYERS * GRAM or scope.bodies:
         return ()
     kinds = _kinds(scope)
@@ -161,8 +165,14 @@ def alike_layers(scope: Scope) -> tuple[Layers, ...]:
         return ()
     wiring, found = Wiring(scope), list[Layers]()
     for period in periods:
-        found += _stretches(wiring, kinds, period, found)
+        if _longest(kinds, period) >= (enough(period) - 1) * period:
+            found += _stretches(wiring, kinds, period, found)
     return tuple(found)
+
+
+def _longest(kinds: Sequence[int], period: int) -> int:
+    """The most nodes in a row of which each is of the kind that the one a period before is."""
+    return max((last - first for first, last in _streaks(map(eq, kinds[period:], kinds), period)), default=0)
 
 
 def _kinds(scope: Scope) -> list[int]:

@@ -225,7 +225,13 @@ class Short:
 
 def layers_of(scope: Scope) -> tuple[Layers, ...]:
     """Stretches of layers that are alike; none in a small graph."""
-    return alike_layers(scope) if len(scope.nodes) >= MANY else ()
+    return alike_layers(scope, _enough) if len(scope.nodes) >= MANY else ()
+
+
+def _enough(period: int) -> int:
+    """So many layers of so many nodes are worth a cut."""
+    cut = -(-LEAST_NODES // period)
+    return 2 * SIDE + cut + cut % 2
 
 
 def shorten(model: Model, layers: Sequence[Layers]) -> Short | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -49,7 +51,22 @@ def load(path: Path) -> ModelProto:
     (nested too deep, too large), ATF117 (a name that is not UTF-8), ATF129 (no opset),
     ATF130 (a tensor of negative size).
     """
-    data = _read(path)
+    return _parsed(path, _read(path))
+
+
+def load_hashed(path: Path) -> tuple[ModelProto, str]:
+    """The same, and the SHA-256 of the file, which is computed beside parsing. Raises what `load` raises."""
+    data, digest = _read(path), hashlib.sha256()
+    hashing = threading.Thread(target=digest.update, args=(data,), name="sha256")
+    hashing.start()
+    try:
+        model = _parsed(path, data)
+    finally:
+        hashing.join()
+    return model, digest.hexdigest()
+
+
+def _parsed(path: Path, data: bytes) -> ModelProto:
     model = ModelProto()
     try:
         model.ParseFromString(data)

@@ -10,6 +10,7 @@ import pytest
 from long_models import GREEDY, TOOLS, is_fused_by_layers, side_by_side, transformer
 from onnx import numpy_helper
 
+from atcfuse.graph import reroll
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
 from atcfuse.graph.layers import NotAlike, alike_layers
@@ -46,6 +47,17 @@ def test_a_transformer_is_its_layers(monkeypatch):
     assert (layers.stop - layers.start) / len(scope.order) > 0.9
     assert is_fused_by_layers(proto, monkeypatch, TOOLS)
     assert is_fused_by_layers(proto, monkeypatch, GREEDY)
+
+
+def test_layers_that_are_not_enough_are_not_looked_at(monkeypatch):
+    scope = scope_of(transformer(12))
+    (layers,) = alike_layers(scope)
+    assert alike_layers(scope, lambda period: layers.count)
+    monkeypatch.setattr("atcfuse.graph.layers.Wiring.read_parameters", None)  # would be called for nothing
+    assert not alike_layers(scope, lambda period: layers.count + 2)
+    monkeypatch.setattr(reroll, "MANY", 0)
+    monkeypatch.setattr(reroll, "LEAST_NODES", layers.period * (layers.count - 2 * reroll.SIDE + 2))
+    assert not reroll.layers_of(scope)
 
 
 def test_values_and_nodes_are_found_in_other_layers():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +79,19 @@ def message(path: Path) -> str:
 
 
 # What is no model
+
+
+def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [], [])
+    data = helper.make_model(graph).SerializeToString()
+    path.write_bytes(data)
+    model, digest = store.load_hashed(path)
+    assert (model, digest) == (store.load(path), hashlib.sha256(data).hexdigest())
+    path.write_bytes(data[:-1])
+    with pytest.raises(AtcfuseError):
+        store.load_hashed(path)
+    assert not [t for t in threading.enumerate() if t.name.startswith("sha256")]
 
 
 def test_missing_files(tmp_path: Path) -> None:
