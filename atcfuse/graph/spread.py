@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 
+from atcfuse.graph.fixed import fixed
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.layers import NotAlike, known
 from atcfuse.graph.reroll import FIRST, SIDE, Short, Stretch
+from atcfuse.graph.traffic import VIEWS
 
 _BY_SHAPE = frozenset({"Shape", "Size"})
+_MOVES = frozenset({*VIEWS, "Transpose", "Cast"})
+"""What these make of a weight has the numbers that it has, and rules learn as little of them."""
 
 
 def spread(short: Short, told: Scope) -> None:
@@ -49,7 +53,7 @@ def _compare(stretch: Stretch, told: Scope) -> None:
                 raise NotAlike
     for at in range((SIDE - 1) * period, SIDE * period):
         for name in _not_told(nodes[at], told):
-            _compare_all(stretch, name, lambda value: known(told.fact(value)))
+            _compare_all(stretch, name, lambda value: _content(told, value))
         if not told.hinted.isdisjoint(nodes[at].outputs):
             hints = _hints(told.graph)
             for name in filter(None, nodes[at].outputs):
@@ -60,11 +64,24 @@ def _not_told(node: Node, told: Scope) -> Iterator[str]:
     """Operands of which it does not follow from layers being alike what is known: inputs of the model, and weights
     that a constant is computed from.
     """
-    is_constant = any(told.fact(o).is_constant or told.fact(o).splat is not None for o in node.outputs if o)
+    is_constant = node.op not in _BY_SHAPE and _is_computed(node, told)
     for name in node.inputs:
-        is_weight = name in told.initializers
-        if (is_constant and node.op not in _BY_SHAPE) if is_weight else name in told.inputs:
+        if is_constant if name in told.initializers else name in told.inputs:
             yield name
+
+
+def _is_computed(node: Node, told: Scope) -> bool:
+    """Whether numbers that rules may read are computed by a node when the model is built."""
+    made = [name for name in node.outputs if name]
+    if any(told.fact(name).is_constant or told.fact(name).splat is not None for name in made):
+        return True
+    return node.op not in _MOVES and not fixed(told).isdisjoint(made)
+
+
+def _content(told: Scope, name: str) -> object:
+    """All that is known of a value; a weight that is too large to be compared is like no other."""
+    fact = told.fact(name)
+    return known(fact) if fact.is_constant or name not in told.initializers else name
 
 
 def _compare_all(stretch: Stretch, name: str, what: Callable[[str], object]) -> None:

@@ -84,6 +84,9 @@ def tanh(at: int, value: str, count: int = 4) -> list[onnx.NodeProto]:
     return nodes
 
 
+USUAL = np.linspace(-0.9, 0.7, 24, dtype=np.float32)
+
+
 def of_weights(odd: np.ndarray) -> onnx.ModelProto:
     """Layers that multiply with a vector that is computed from a weight, which is the same in all layers but one."""
 
@@ -96,6 +99,20 @@ def of_weights(odd: np.ndarray) -> onnx.ModelProto:
     usual = np.array([0.5, 0.25, 0.75, 0.125, 0.1, 0.2, 0.3, 0.4], np.float16)
     for at in range(LAYERS):
         proto.graph.initializer.append(numpy_helper.from_array(odd if at == ODD else usual, f"w{at}"))
+    return proto
+
+
+def of_means(odd: np.ndarray) -> onnx.ModelProto:
+    """Layers that scale by the mean of a weight, which no fact tells; the weight is the same in all layers but one."""
+
+    def layer(at: int, value: str) -> list[onnx.NodeProto]:
+        *nodes, last = tanh(at, value, 6)
+        mean = helper.make_node("ReduceMean", [f"w{at}"], [f"s{at}"], f"mean{at}", keepdims=0)
+        return [*nodes, mean, helper.make_node("Mul", [nodes[-1].output[0], f"s{at}"], list(last.output), f"mul{at}")]
+
+    proto = chain(layer)
+    for at in range(LAYERS):
+        proto.graph.initializer.append(numpy_helper.from_array(odd if at == ODD else USUAL, f"w{at}"))
     return proto
 
 
@@ -130,11 +147,13 @@ def of_hints(odd: list[int]) -> onnx.ModelProto:
 
 
 SAME = [
+    pytest.param(of_means(USUAL), id="means"),
     pytest.param(of_weights(np.array([0.5, 0.25, 0.75, 0.125, 0.1, 0.2, 0.3, 0.4], np.float16)), id="weights"),
     pytest.param(of_inputs(["batch", 4]), id="inputs"),
     pytest.param(of_hints([2, 8]), id="annotations"),
 ]
 OTHER = [
+    pytest.param(of_means(USUAL + np.float32(0.01)), id="means"),
     pytest.param(of_weights(np.array([0.5, 0.25, 0.75, 0.125, 0.1, 0.2, 0.3, 0.6], np.float16)), id="weights"),
     pytest.param(of_hints([8]), id="annotations"),
 ]
