@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from atcfuse.decide import DEPTH, Pricer
@@ -16,59 +17,59 @@ from atcfuse.rewrite import ORIGIN_CHOICES, ORIGIN_NODES, ORIGIN_RULE
 
 if TYPE_CHECKING:
     from atcfuse.fold import Folding
+    from atcfuse.match.find import Match
     from atcfuse.rewrite import Fusion
     from atcfuse.run import Kept, Toolbox
 
 
 def of_fusion(fusion: Fusion, name: str, sizes: Sizes, kinds_of: KindsOf) -> dict[str, Any]:
     """What became one fused node of that name; bytes are those of `sizes`."""
-    match, scope = fusion.match, fusion.match.scope
-    kind = kinds_of(scope)
-    members = sorted(match.members, key=scope.positions.__getitem__)
-    launched = [i for i in members if kind[i] == "launch"]
-    unsized: set[str] = set()
-    moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)
+    match = fusion.match
     read = [_source(v) for v in fusion.inputs if v is not None]
-    return {
-        "name": name,
-        "rule": match.rule.name,
-        "op": fusion.op,
-        "nodes": [scope.nodes[i].name for i in members],
-        "choices": dict(label.split("=", 1) for label in match.labels),
-        "attributes": {k: _plain(v) for k, v in fusion.attributes.items()},
-        "launches_saved": len(launched) - 1,
-        "ddr_bytes_saved": moved - node_bytes(scope, [*read, *match.outputs], sizes, unsized),
-        "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
-        "diagnostics": [],
-    }
+    attributes = {k: _plain(v) for k, v in fusion.attributes.items()}
+    left = 1, node_bytes(match.scope, [*read, *match.outputs], sizes, set())
+    return _entry(match, name, fusion.op, attributes, left, sizes, kinds_of)
 
 
 def of_folding(
     folding: Folding, name: str, model: Model, sizes: Sizes, kinds_of: KindsOf, pricer: Pricer | None
 ) -> dict[str, Any]:
     """What a rule of level `constant` did: an operator stays, with other weights, or none that is launched."""
-    match, scope = folding.match, folding.match.scope
-    members = sorted(match.members, key=scope.positions.__getitem__)
-    launched = [i for i in members if kinds_of(scope)[i] == "launch"]
-    unsized: set[str] = set()
-    moved = sum(node_bytes(scope, [*scope.nodes[i].inputs, *scope.nodes[i].outputs], sizes, unsized) for i in launched)
+    match = folding.match
     rebuilt = match.rule.rebuilt
     read = [str(match.env[n]) for n in (rebuilt.names if rebuilt else ()) if match.env.get(n) is not None]
     still = [] if match.rule.removes else [*read, *match.outputs]
-    left = node_bytes(scope, still, sizes, unsized) + sum(t.nbytes for t in folding.tensors.values())
+    left = node_bytes(match.scope, still, sizes, set()) + sum(t.nbytes for t in folding.tensors.values())
     made = 0 if match.rule.removes else sum(1 for n in rebuilt.nodes if n.op) if rebuilt else 1
+    entry = _entry(match, name, folding.op, {}, (made, left), sizes, kinds_of)
+    return entry | (pricer.describe_folding(match, model, name) if pricer else {})
+
+
+def _entry(
+    match: Match,
+    name: str,
+    op: str,
+    attributes: Mapping[str, Any],
+    left: tuple[int, int],
+    sizes: Sizes,
+    kinds_of: KindsOf,
+) -> dict[str, Any]:
+    """What became an operator; `left` are its launches and bytes, against those of the nodes in whose place it is."""
+    scope, kind = match.scope, kinds_of(match.scope)
+    members = sorted(match.members, key=scope.positions.__getitem__)
+    launched = [scope.nodes[i] for i in members if kind[i] == "launch"]
+    moved = sum(node_bytes(scope, [*node.inputs, *node.outputs], sizes, set()) for node in launched)
     return {
         "name": name,
         "rule": match.rule.name,
-        "op": folding.op,
+        "op": op,
         "nodes": [scope.nodes[i].name for i in members],
         "choices": dict(label.split("=", 1) for label in match.labels),
-        "attributes": {},
-        "launches_saved": len(launched) - made,
-        "ddr_bytes_saved": moved - left,
+        "attributes": attributes,
+        "launches_saved": len(launched) - left[0],
+        "ddr_bytes_saved": moved - left[1],
         "shapes_rewritten": [scope.nodes[i].name for i in sorted(match.shapes)],
         "diagnostics": [],
-        **(pricer.describe_folding(match, model, name) if pricer else {}),
     }
 
 

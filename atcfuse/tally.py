@@ -91,7 +91,9 @@ class _Sets:
 
     def root(self, item: Hashable) -> Hashable:
         """The one item that stands for the set of an item."""
-        while (parent := self._parents.get(item, item)) != item:
+        parents = self._parents
+        while (parent := parents.get(item, item)) != item:
+            parents[item] = parents.get(parent, parent)  # the way is shorter the next time
             item = parent
         return item
 

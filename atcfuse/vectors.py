@@ -24,6 +24,7 @@ from atcfuse.reference import (
     operand_factors,
     operand_sizes,
 )
+from atcfuse.tiling import ffn_problem, linear_problem
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -206,7 +207,7 @@ def _ffn_shapes(signature: Signature) -> dict[str, Shape]:
     for (name, shape), flag in zip(weights.items(), flags, strict=True):
         shapes[f"w_{name}"] = shape[::-1] if flag else shape
         shapes[f"b_{name}"] = (shape[1],)
-    vectors = dict.fromkeys(("gain", "gain2", "shift"), (columns,))
+    vectors = dict.fromkeys(ffn_problem.VECTORS, (columns,))
     return {**shapes, **vectors, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 
@@ -241,7 +242,7 @@ def _linear_shapes(signature: Signature) -> dict[str, Shape]:
     leading = (math.prod(ROWS),) if signature.integer("folded") else ROWS
     result: Shape = (*ROWS, COLUMNS)
     rows: dict[str, Shape] = {"x": (*leading, HIDDEN), "residual": result, "residual2": result, "w": weight}
-    vectors = dict.fromkeys(("bias", "gain", "gain2", "shift"), (COLUMNS,))
+    vectors = dict.fromkeys(linear_problem.VECTORS, (COLUMNS,))
     return {**rows, **vectors, "gamma": (HIDDEN,), "beta": (HIDDEN,)}
 
 

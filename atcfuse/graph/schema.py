@@ -13,6 +13,9 @@ from atcfuse.graph.index import Node, Scope, attribute_value
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean"})
 """Operators whose two operands may be exchanged."""
 
+RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that keep every element in its place in memory."""
+
 MEANINGLESS = {
     "Reshape": frozenset({"allowzero"}),
     "LayerNormalization": frozenset({"stash_type"}),

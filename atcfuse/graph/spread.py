@@ -43,6 +43,7 @@ def spread(short: Short, told: Scope) -> None:
 def _compare(stretch: Stretch, told: Scope) -> None:
     """Raises NotAlike unless the same is known of the values of layers beside the cut, and of given ones of all."""
     nodes, period = list(stretch.kept()), stretch.layers.period
+    hints = _hints(told.graph) if told.hinted else {}
     for at in range(FIRST * period, (2 * SIDE - 2) * period):
         for name, behind in zip(nodes[at].outputs, nodes[at + period].outputs, strict=True):
             if known(told.fact(name)) != known(told.fact(behind)):
@@ -55,7 +56,6 @@ def _compare(stretch: Stretch, told: Scope) -> None:
         for name in _not_told(nodes[at], told):
             _compare_all(stretch, name, lambda value: _content(told, value))
         if not told.hinted.isdisjoint(nodes[at].outputs):
-            hints = _hints(told.graph)
             for name in filter(None, nodes[at].outputs):
                 _compare_all(stretch, name, hints.get)
 

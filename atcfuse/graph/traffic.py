@@ -15,10 +15,11 @@ from atcfuse.dims import Dim, Poly, Symbol, evaluate, symbols
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.fixed import fixed, is_given
 from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.schema import RESHAPES
 
 Kind = Literal["launch", "view", "host"]
 
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+VIEWS = RESHAPES | {"Identity"}
 _HOST_SOURCES = frozenset({"Shape", "Size", "Constant"})
 _BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16}
 _HOST_ELEMENTS = 64

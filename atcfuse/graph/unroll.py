@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from atcfuse.graph.edit import INT64_PREFIX, OWN, Names, drop_initializers, keep
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.layers import NotAlike
 from atcfuse.graph.reroll import FIRST, SIDE, Short, Stretch
+from atcfuse.graph.wording import as_much, scopes, spans
 
 NODE_LIST = f"{OWN}nodes"
 """The one of them that lists names of nodes, as JSON."""
@@ -201,13 +202,13 @@ class Unrolling:
         if parts is None:
             return name
         before, part, behind, known = parts
-        return before + _as_much(self.stretch.placed(known, by), part, known) + behind
+        return before + as_much(self.stretch.placed(known, by), part, known) + behind
 
     def _in_parts(self, name: str) -> tuple[str, str, str, str] | None:
         """What stands before and behind the longest part of a new name that is of one layer; last, a name with it."""
         if name not in self._parts:
             names = self._of_layers
-            longest = next(((i, j) for i, j in _spans(name) if name[i:j] in names or name[i:j] in self._known), (0, 0))
+            longest = next(((i, j) for i, j in spans(name) if name[i:j] in names or name[i:j] in self._known), (0, 0))
             start, stop = longest
             part = name[start:stop]
             self._parts[name] = (name[:start], part, name[stop:], names[part]) if part in names else None
@@ -224,7 +225,7 @@ class Unrolling:
         for node in self.stretch.kept():
             for name in filter(None, (node.proto.name, *node.outputs)):
                 layer = self.stretch.layer_of(name)
-                for part in (name, *_scopes(name)):
+                for part in (name, *scopes(name)):
                     layers.setdefault(part, set()).add(layer)
                     found.setdefault(part, name)
         return {part: name for part, name in found.items() if len(layers[part]) < 3 and None not in layers[part]}
@@ -356,26 +357,6 @@ def _with_names(node: onnx.NodeProto, inputs: Iterable[str], outputs: Iterable[s
 def _apart_from_names(node: onnx.NodeProto) -> tuple[object, ...]:
     attributes = sorted(a.SerializeToString() for a in node.attribute)
     return node.op_type, node.domain, node.overload, attributes, len(node.input), len(node.output)
-
-
-def _scopes(name: str) -> Iterator[str]:
-    """The name scopes that a name is in, with the slash that ends them."""
-    return (name[: i + 1] for i, letter in enumerate(name) if letter == "/")
-
-
-def _as_much(name: str, part: str, known: str) -> str:
-    """As much of a name as `part` is of the `known` one: all of it, or a name scope of as many steps."""
-    if part == known:
-        return name
-    return "/".join(name.split("/")[: part.count("/")]) + "/"
-
-
-def _spans(name: str) -> list[tuple[int, int]]:
-    """Where parts of a made-up name may start and stop, the longest first."""
-    starts = [0, *(i + 1 for i, letter in enumerate(name) if letter == "_")]
-    stops = [len(name), *(i for i, letter in enumerate(name) if letter in "/_")]
-    stops += [i + 1 for i, letter in enumerate(name) if letter == "/"]
-    return sorted(((i, j) for i in starts for j in stops if i < j), key=lambda span: (span[0] - span[1], span[0]))
 
 
 def unroll(model: Model, short: Short) -> list[Unrolling]:

@@ -8,6 +8,7 @@ from atcfuse.dims import Dim
 from atcfuse.graph import views
 from atcfuse.graph.constants import scalar
 from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.schema import RESHAPES
 from atcfuse.graph.views import View
 from atcfuse.match.values import Link, Value
 
@@ -113,7 +114,7 @@ def merges(scope: Scope, value: str) -> tuple[Link, ...]:
 
 def _only_regroups_rows(scope: Scope, before: Link, after: Link) -> bool:
     node = scope.producers.get(str(after.value))
-    reshapes = node is not None and node.op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+    reshapes = node is not None and node.op in RESHAPES
     return reshapes and before.shape[-1:] == after.shape[-1:]
 
 

@@ -18,7 +18,7 @@ from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.infer.arithmetic import BINARY, COMPARISONS, UNARY, VARIADIC, representable
 from atcfuse.graph.infer.casts import cast_array
 from atcfuse.graph.infer.indexing import clamped_bound
-from atcfuse.graph.schema import parameter
+from atcfuse.graph.schema import RESHAPES, parameter
 from atcfuse.match.bands import (
     INT32,
     INT64,
@@ -239,7 +239,7 @@ Rule = Callable[[Bands, Node, Shape, int], "Known | None"]
 _OPERATORS: dict[str, Rule] = {
     **dict.fromkeys(_FUNCTIONS, _elementwise),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), _rearranged),
+    **dict.fromkeys(RESHAPES, _rearranged),
     "Range": _range,
     "CumSum": _cumulated,
     "Trilu": _trilu,

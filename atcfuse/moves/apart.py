@@ -14,10 +14,8 @@ from atcfuse.graph.constants import scalar
 from atcfuse.graph.edit import Names, Replacement
 from atcfuse.graph.fixed import is_given
 from atcfuse.graph.index import Node, Scope
-from atcfuse.moves.respelling import Several, Steps
+from atcfuse.moves.respelling import FLOATS, Several, Steps
 
-_TYPES = {1: np.float32, 10: np.float16}
-"""By the number that ONNX has for the element type."""
 _HEADS_FORWARD = (0, 2, 1, 3)
 
 
@@ -65,7 +63,7 @@ def _is_one_norm(move: Apart) -> bool:
     if shape is None or len(shape) != 4 or shape[2] != len(norms) or not isinstance(shape[3], int):
         return False
     if (
-        dtype not in _TYPES
+        dtype not in FLOATS
         or len({(n.attributes.get("epsilon"), n.attributes.get("stash_type", 1)) for n in norms}) > 1
     ):
         return False
@@ -100,7 +98,7 @@ def carry_out(move: Apart, names: Names) -> tuple[tuple[str, ...], str, Replacem
     fact = scope.fact(move.transpose.input(0))
     size = (fact.shape or (0,))[-1]
     assert isinstance(size, int)  # `find` has seen to it
-    ones = steps.add("Constant", value=np.ones(size, _TYPES[fact.dtype]))
+    ones = steps.add("Constant", value=np.ones(size, FLOATS[fact.dtype]))
     kept = {k: v for k, v in first.attributes.items() if k in ("epsilon", "stash_type")}
     unit = steps.add("LayerNormalization", move.transpose.inputs[0], ones, axis=-1, **kept)
     scales = steps.add("Concat", *(n.inputs[1] for n in move.norms), axis=0)

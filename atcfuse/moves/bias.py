@@ -60,7 +60,7 @@ def carry_out(move: Bias, names: Names) -> tuple[tuple[str, ...], str, Replaceme
 def _width_of_product(scope: Scope, reader: Node, value: str) -> int | None:
     """The length of the rows that a product makes, of which a value is a view that nothing else reads, or None."""
     for _ in range(_FAR):
-        if scope.escapes(value) or not scope.is_read_by_one(value, reader):
+        if not scope.is_read_by_one(value, reader):
             return None
         maker = scope.producers.get(value)
         if maker is None or maker.op not in VIEWS:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from atcfuse.graph.edit import Names, NewNode, Replacement, apply
 from atcfuse.graph.index import Model, Node, Scope
-from atcfuse.graph.schema import signature
+from atcfuse.graph.schema import input_position, parameter, signature
 from atcfuse.graph.traffic import kinds
 from atcfuse.keep_nodes import KeepNodes
 
@@ -48,8 +48,8 @@ def _in_scope(scope: Scope, keep: KeepNodes, names: Names) -> Iterator[Replaceme
 def _cut(scope: Scope, node: Node) -> tuple[int, Part] | None:
     """The axis of known length that a Slice cuts, every element of a range, and that range; None for other Slices."""
     shape, result = scope.fact(node.input(0)).shape, scope.fact(node.outputs[0]).shape
-    starts, ends = _numbers(scope, node, "starts", 1), _numbers(scope, node, "ends", 2)
-    axes, steps = _numbers(scope, node, "axes", 3, (0,)), _numbers(scope, node, "steps", 4, (1,))
+    starts, ends = _numbers(scope, node, "starts"), _numbers(scope, node, "ends")
+    axes, steps = _numbers(scope, node, "axes", (0,)), _numbers(scope, node, "steps", (1,))
     if shape is None or result is None or starts is None or ends is None or axes is None:
         return None
     if not len(starts) == len(ends) == len(axes) == 1 or steps != (1,) or node.outputs[0] in scope.alias:
@@ -64,13 +64,12 @@ def _cut(scope: Scope, node: Node) -> tuple[int, Part] | None:
     return (axis, (start, end)) if end > start and result[axis] == end - start else None
 
 
-def _numbers(
-    scope: Scope, node: Node, attribute: str, position: int, absent: tuple[int, ...] | None = None
-) -> tuple[int, ...] | None:
+def _numbers(scope: Scope, node: Node, name: str, absent: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
     """A parameter of Slice, or what it is where it is absent; None where it is not known."""
-    if attribute not in node.attributes and not node.input(position):
+    position = input_position(scope, node, name)
+    if name not in node.attributes and (position is None or not node.input(position)):
         return absent
-    found = node.attributes.get(attribute, scope.fact(node.input(position)).elements)
+    found = parameter(scope, node, name)
     numbers = tuple(n for n in found or () if isinstance(n, int))
     return numbers if found is not None and len(numbers) == len(found) else None
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.schema import RESHAPES
 from atcfuse.moves.respelling import Several
 
 _MOST_STEPS = 32
 """A roll along two axes and a partition into windows take eight."""
-_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _regrouped(scope: Scope, start: str) -> str | None:
     last = scope.producers[end]
     if last.op == "Transpose" and last.inputs[0] == start:  # `transposes` moves it to the attention, if it can
         return None
-    if all(scope.producers[v].op in _VIEWS for v in values - {start}):  # rules look through these
+    if all(scope.producers[v].op in RESHAPES for v in values - {start}):  # rules look through these
         return None
     return end if all(_is_projection(scope, n, {end}) for n in _readers(scope, end).values()) else None
 
@@ -131,4 +131,4 @@ def _moves_rows(scope: Scope, node: Node, values: set[str]) -> bool:
     if node.op == "Pad":
         pads = scope.fact(node.input(1)).elements
         return bool(pads) and all(p == 0 for p in pads or ())
-    return node.op in _VIEWS
+    return node.op in RESHAPES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 from atcfuse.graph.edit import Names, NewNode
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.schema import signature
+
+FLOATS: Mapping[int, np.dtype[Any]] = {1: np.dtype(np.float32), 10: np.dtype(np.float16)}
+"""The element types of floats for which moves write constants, by the number that ONNX has for them."""
 
 
 class Several(ABC):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,11 +16,9 @@ from atcfuse.graph.edit import Names, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import is_view
 from atcfuse.moves.rescale import leads_to_softmax
-from atcfuse.moves.respelling import Respelling, Steps
+from atcfuse.moves.respelling import FLOATS, Respelling, Steps
 
 _BOOL = 9
-_KINDS: dict[int | None, np.dtype[Any]] = {1: np.dtype(np.float32), 10: np.dtype(np.float16)}
-"""Element types of scores that are spelled anew."""
 _FAR = 16
 """So many views lie between the numbers and where they choose, at most."""
 
@@ -39,7 +36,7 @@ def find(scope: Scope, node: Node) -> Selection | None:
     """The choice that a node makes, if it is one among attention's scores."""
     if node.op not in ("Add", "Sub") or len(node.inputs) != 2 or not leads_to_softmax(scope, node.outputs[0]):
         return None
-    if scope.fact(node.outputs[0]).dtype not in _KINDS:
+    if scope.fact(node.outputs[0]).dtype not in FLOATS:
         return None
     left, right = node.inputs
     for chosen, rest in ((left, right), (right, left))[: 2 if node.op == "Add" else 1]:
@@ -104,6 +101,6 @@ def _is_zero_or_one(scope: Scope, value: str) -> bool:
 def carry_out(move: Selection, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
     """What a Where makes while no attention is fused, that operator, and what takes the place of the node."""
     steps = Steps(move.node, names)
-    fill = steps.number(move.fill, _KINDS[move.scope.fact(move.scores).dtype])
+    fill = steps.number(move.fill, FLOATS[move.scope.fact(move.scores).dtype])
     steps.end(move.node.outputs[0], "Where", steps.add("Cast", move.mask, to=_BOOL), move.scores, fill)
     return move.node.outputs, "Where", Replacement(move.scope, move.members, tuple(steps.made))

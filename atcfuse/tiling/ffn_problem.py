@@ -9,6 +9,8 @@ from typing import Any
 
 from atcfuse.rule.types import ELEMENT_TYPES
 
+VECTORS = ("gain", "gain2", "shift")
+"""Operands of an element for each column of the result, in the order in which they are applied."""
 GATINGS = ("none", "separate", "gate_up", "up_gate")
 _PACKED = ("gate_up", "up_gate")
 _MAX_STRIDE = 65535
@@ -96,7 +98,7 @@ def problem_of(
         biases=("b_up" in dtypes, "b_gate" in dtypes, "b_down" in dtypes),
         residual="residual" in dtypes,
         residual2="residual2" in dtypes,
-        vectors=sum(name in dtypes for name in ("gain", "gain2", "shift")),
+        vectors=sum(name in dtypes for name in VECTORS),
         norm=_norm_of(attributes, dtypes) if "norm" in attributes else None,
         element_bytes=_BYTES[dtypes["x"]],
         widens_bias=dtypes["x"] == ELEMENT_TYPES["bfloat16"],

@@ -9,6 +9,7 @@ from onnx import TensorProto
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.infer.call import Call
 from atcfuse.graph.infer.control import decided_branch
+from atcfuse.graph.schema import RESHAPES
 
 _FROM_8_BITS = {TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE}
 WIDER: dict[int, frozenset[int]] = {
@@ -37,10 +38,8 @@ def _if_same_shape(call: Call, result: Fact) -> str | None:
     return call.node.input(0) if shape is not None and shape == result.shape else None
 
 
-_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-"""Operators that keep every element in its place in memory."""
 _BACK = 4
-"""At most so many of them one after the other are looked at."""
+"""At most so many reshapes one after the other are looked at."""
 
 
 def _reshape(call: Call, result: Fact) -> str | None:
@@ -51,7 +50,7 @@ def _reshape(call: Call, result: Fact) -> str | None:
         if shape is not None and shape == result.shape:
             return name
         maker = call.scope.producers.get(call.scope.alias.get(name, name))
-        if maker is None or maker.op not in _RESHAPES:
+        if maker is None or maker.op not in RESHAPES:
             return None
         name = maker.input(0)
     return None
@@ -146,13 +145,13 @@ FIRST_OUTPUT: dict[str, Callable[[Call, Fact], str | None]] = {
     "Transpose": _transpose,
     "Slice": _slice,
     "Pad": _pad,
-    **dict.fromkeys(_RESHAPES, _reshape),
+    **dict.fromkeys(RESHAPES, _reshape),
     **dict.fromkeys(("Expand", "Tile", "Split"), _if_same_shape),
     **dict.fromkeys(("Concat", "Sum", "Min", "Max", "Mean"), _only_input),
 }
 
 
-BY_SURROUNDINGS = frozenset({"Cast", "CastLike", "Dropout", "If", *_RESHAPES})
+BY_SURROUNDINGS = frozenset({"Cast", "CastLike", "Dropout", "If", *RESHAPES})
 """Operators of which attributes and facts alone do not tell whether they are no-ops: it matters what is around them."""
 
 
