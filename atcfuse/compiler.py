@@ -261,7 +261,7 @@ def _names_of(model: Model) -> frozenset[str]:
 
 def _indexed(model: Model) -> Model:
     """The index of a model that was edited; what was proved before is still known."""
-    known = {scope.path: scope.facts for scope in model.scopes()}
+    known = {scope.path: scope for scope in model.scopes()}
     again = Model(model.proto, model.path)
     infer(again, known)
     return again
