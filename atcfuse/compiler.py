@@ -24,7 +24,7 @@ from atcfuse.graph.traffic import Remembered, Sizes
 from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import parse_keep_nodes
-from atcfuse.kernel import load_kernels
+from atcfuse.library import library
 from atcfuse.loader import load_rules
 from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
@@ -68,8 +68,10 @@ class Result:
 
 def toolbox(options: Options) -> Toolbox:
     """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
-    kernels = load_kernels(data_folder("kernels"))
-    book = autofuse.with_autofuse(load_rules([data_folder("rules"), *options.rules], kernels))
+    book, kernels = library()
+    if options.rules:
+        book = load_rules([data_folder("rules"), *options.rules], kernels)
+    book = autofuse.with_autofuse(book)
     forced = {rule.name for rule in book.rules} if EVERY_RULE in options.forced else options.forced
     options = replace(options, forced=book.canonical(forced), disabled=book.canonical(options.disabled))
     _check_names(options, [r.name for r in book.rules])
