@@ -71,6 +71,10 @@ class Steps:
     def end(self, output: str, op: str, *inputs: str | tuple[int, ...], **attributes: Any) -> None:
         """The node that makes an output of the operator."""
         self.add(op, *inputs, **attributes)
+        self.ends_in(output)
+
+    def ends_in(self, output: str) -> None:
+        """The last node makes an output of the operator."""
         self.made[-1] = replace(self.made[-1], outputs=(output,))
         if output == self.node.outputs[0]:
             self.made[-1] = replace(self.made[-1], name=self.node.proto.name)
