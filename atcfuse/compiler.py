@@ -29,7 +29,7 @@ from atcfuse.loader import load_rules
 from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
-from atcfuse.moves import parts
+from atcfuse.moves import ones, parts
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
 from atcfuse.reasons import in_trials, of_operators, of_others, of_trials, told_better
@@ -297,9 +297,10 @@ def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
     if noops.take_away(model, tools, findings):
         model = _indexed(model)
         _finders(model, tools, lookup, findings.pricer)
-    if tools.is_made(autofuse.RULE.kernel) and parts.join(model, tools.keep):
-        model = _indexed(model)
-        _finders(model, tools, lookup, findings.pricer)
+    for spelled_anew in (parts.join, ones.respell) if tools.is_made(autofuse.RULE.kernel) else ():
+        if spelled_anew(model, tools.keep):
+            model = _indexed(model)
+            _finders(model, tools, lookup, findings.pricer)
     by_rules = findings.kept
     for attempt in range(MAX_ROUNDS):
         shifts, done = views_between(model, tools, findings), len(findings.fusions)

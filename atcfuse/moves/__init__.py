@@ -34,6 +34,7 @@ from atcfuse.moves import (
     transposes,
     unread,
     unshare,
+    update,
     widen,
 )
 
@@ -77,6 +78,7 @@ class Kind:
 
 KINDS = (
     Kind(unread.find, unread.carry_out),
+    Kind(update.find, update.carry_out),
     Kind(lift.find, lift.carry_out, by_groups=True),
     Kind(grid.find, grid.carry_out),
     Kind(expand.find, expand.carry_out),
