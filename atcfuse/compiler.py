@@ -15,7 +15,7 @@ from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
-from atcfuse.graph.layers import NotAlike
+from atcfuse.graph.layers import Layers, NotAlike
 from atcfuse.graph.reroll import Short, layers_of, shorten
 from atcfuse.graph.schema import signature
 from atcfuse.graph.snapshot import Snapshot
@@ -23,13 +23,13 @@ from atcfuse.graph.spread import spread
 from atcfuse.graph.traffic import Remembered, Sizes
 from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
-from atcfuse.keep_nodes import parse_keep_nodes
-from atcfuse.kernel import load_kernels
+from atcfuse.keep_nodes import KeepNodes, parse_keep_nodes
+from atcfuse.library import library
 from atcfuse.loader import load_rules
 from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
-from atcfuse.moves import parts
+from atcfuse.moves import ones, parts
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
 from atcfuse.reasons import in_trials, of_operators, of_others, of_trials, told_better
@@ -68,8 +68,10 @@ class Result:
 
 def toolbox(options: Options) -> Toolbox:
     """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
-    kernels = load_kernels(data_folder("kernels"))
-    book = autofuse.with_autofuse(load_rules([data_folder("rules"), *options.rules], kernels))
+    book, kernels = library()
+    if options.rules:
+        book = load_rules([data_folder("rules"), *options.rules], kernels)
+    book = autofuse.with_autofuse(book)
     forced = {rule.name for rule in book.rules} if EVERY_RULE in options.forced else options.forced
     options = replace(options, forced=book.canonical(forced), disabled=book.canonical(options.disabled))
     _check_names(options, [r.name for r in book.rules])
@@ -168,7 +170,9 @@ def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | No
 
     What is known of the values of the long one and what ATC makes of it is noted as well.
     """
-    layers = () if tools.keep.entries else layers_of(model.main)
+    layers = layers_of(model.main)
+    if not all(_are_kept_alike(one, tools.keep) for one in layers):
+        return None
     snapshot = Snapshot.of(model, is_replaced=True) if layers else None
     cut = shorten(model, layers)
     if snapshot is None or cut is None:
@@ -186,6 +190,14 @@ def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | No
         snapshot.restore(model.proto)
         return None
     return _Short(short, finders, cut, snapshot)
+
+
+def _are_kept_alike(layers: Layers, keep: KeepNodes) -> bool:
+    """Whether the user keeps the same nodes in all layers."""
+    scope, period = layers.scope, layers.period
+    nodes = [scope.nodes[i] for i in scope.order[layers.start : layers.stop]] if keep.entries else []
+    kept = [keep.entry(node.name, node.op) for node in nodes]
+    return kept[period:] == kept[:-period]
 
 
 def _by_way_of(
@@ -295,9 +307,10 @@ def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
     if noops.take_away(model, tools, findings):
         model = _indexed(model)
         _finders(model, tools, lookup, findings.pricer)
-    if tools.is_made(autofuse.RULE.kernel) and parts.join(model, tools.keep):
-        model = _indexed(model)
-        _finders(model, tools, lookup, findings.pricer)
+    for spelled_anew in (parts.join, ones.respell) if tools.is_made(autofuse.RULE.kernel) else ():
+        if spelled_anew(model, tools.keep):
+            model = _indexed(model)
+            _finders(model, tools, lookup, findings.pricer)
     by_rules = findings.kept
     for attempt in range(MAX_ROUNDS):
         shifts, done = views_between(model, tools, findings), len(findings.fusions)
