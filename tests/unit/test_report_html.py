@@ -199,7 +199,8 @@ def test_rules_of_kernels_lead_to_what_they_did() -> None:
 
 
 def test_rules_and_codes_explain_themselves_in_the_page() -> None:
-    found = atcfuse.optimize(ROOT / "sample_models" / "bert_ts17_fp32_dynamic.onnx").report
+    off = frozenset({"layer_norm_operator"})  # the last norm is kept
+    found = atcfuse.optimize(ROOT / "sample_models" / "bert_ts17_fp32_dynamic.onnx", disabled=off).report
     page = to_html(found)
     targets = set(re.findall(r'href="#([^"]+)"', page))
     assert {"rule-attention", "code-ATF301"} <= targets <= set(re.findall(r' id="([^"]+)"', page))
