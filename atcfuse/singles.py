@@ -5,6 +5,8 @@ This comes when all else is done, moves, rounds and groups, so that it is in the
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from atcfuse.graph.index import Model
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
@@ -13,6 +15,9 @@ from atcfuse.rewrite import Fusion
 from atcfuse.rounds import asked_for, carry_out, selected
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
+
+GIVEN_UP = DECISIONS | {"ATF321", "ATF322", "ATF325"}
+"""Refusals of a whole match: by hardware, by costs, by the user."""
 
 
 def replace_singles(model: Model, tools: Toolbox, findings: Findings) -> bool:
@@ -30,15 +35,26 @@ def replace_singles(model: Model, tools: Toolbox, findings: Findings) -> bool:
     selection, beaten = selected(ready, findings.pricer, tools.options.forced)
     chosen, kept = selection.chosen, kept + beaten
     taken = {(f.match.scope.path, f.match.scope.nodes[i].name) for f in chosen for i in f.match.members}
-    told = {(k.scope.path, k.anchor) for k in findings.kept}
-    left = [k for k in findings.kept if (k.scope.path, k.anchor) not in taken or _is_decided(k)]
-    findings.kept = [*left, *(k for k in kept if (k.scope.path, k.anchor) not in told)]
+    findings.kept = _told(findings.kept, kept, taken)
     return carry_out(model, chosen, findings)
 
 
-def _is_decided(entry: Kept) -> bool:
-    """Whether a larger fusion was found and given up: why, is still told."""
-    return entry.refusal.code in DECISIONS and len(entry.members) > 1
+def _told(by_others: Sequence[Kept], kept: Sequence[Kept], taken: Collection[tuple[str, str]]) -> list[Kept]:
+    """One entry an anchor: why a larger fusion was found and given up, else why the operator was, else what others say.
+
+    Of operators that were replaced the first alone is told.
+    """
+    own = {(k.scope.path, k.anchor): k for k in kept}
+    found = []
+    for entry in by_others:
+        key = entry.scope.path, entry.anchor
+        larger = entry.refusal.code in GIVEN_UP and len(entry.members) > 1
+        mine = own.pop(key, None)
+        if larger or (key not in taken and (mine is None or mine.refusal.code not in GIVEN_UP)):
+            found.append(entry)
+        elif key not in taken and mine is not None:
+            found.append(mine)
+    return [*found, *own.values()]
 
 
 def _ask(

@@ -85,7 +85,7 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
     saved = cost.saved_us
     moved = cost.ddr_bytes_saved
     figures = f"{_us(saved.low)} to {_us(saved.high)} µs by {_launches(cost)} and {moved:,} bytes of DDR traffic"
-    if saved.high + _more_in_atc(cost) * device.launch_us.high < threshold:
+    if saved.high + more_in_atc(cost) * device.launch_us.high < threshold:
         said = f"{kernel.kernel} saves {figures}; the threshold is {threshold:g} µs"
         yield Refusal("ATF330", said, kernel.kernel)
     if kernel.cautious and saved.low < 0:
@@ -95,7 +95,7 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
         yield Refusal("ATF337", said, kernel.kernel)
 
 
-def _more_in_atc(cost: FusionCost) -> int:
+def more_in_atc(cost: FusionCost) -> int:
     """The launches that ATC may make beside the one of an operator that is all a fusion replaces."""
     return MORE_IN_ATC.get(cost.before.fast[0].op, 0) if len(cost.before.fast) == 1 else 0
 
