@@ -24,12 +24,12 @@ from atcfuse.graph.traffic import Remembered, Sizes
 from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import parse_keep_nodes
-from atcfuse.kernel import load_kernels
+from atcfuse.library import library
 from atcfuse.loader import load_rules
 from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
-from atcfuse.moves import parts
+from atcfuse.moves import ones, parts
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
 from atcfuse.reasons import in_trials, of_operators, of_others, of_trials, told_better
@@ -69,8 +69,10 @@ class Result:
 
 def toolbox(options: Options) -> Toolbox:
     """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
-    kernels = load_kernels(data_folder("kernels"))
-    book = autofuse.with_autofuse(load_rules([data_folder("rules"), *options.rules], kernels))
+    book, kernels = library()
+    if options.rules:
+        book = load_rules([data_folder("rules"), *options.rules], kernels)
+    book = autofuse.with_autofuse(book)
     forced = {rule.name for rule in book.rules} if EVERY_RULE in options.forced else options.forced
     options = replace(options, forced=book.canonical(forced), disabled=book.canonical(options.disabled))
     _check_names(options, [r.name for r in book.rules])
@@ -263,7 +265,7 @@ def _names_of(model: Model) -> frozenset[str]:
 
 def _indexed(model: Model) -> Model:
     """The index of a model that was edited; what was proved before is still known."""
-    known = {scope.path: scope.facts for scope in model.scopes()}
+    known = {scope.path: scope for scope in model.scopes()}
     again = Model(model.proto, model.path)
     infer(again, known)
     return again
@@ -297,9 +299,10 @@ def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
     if noops.take_away(model, tools, findings):
         model = _indexed(model)
         _finders(model, tools, lookup, findings.pricer)
-    if tools.is_made(autofuse.RULE.kernel) and parts.join(model, tools.keep):
-        model = _indexed(model)
-        _finders(model, tools, lookup, findings.pricer)
+    for spelled_anew in (parts.join, ones.respell) if tools.is_made(autofuse.RULE.kernel) else ():
+        if spelled_anew(model, tools.keep):
+            model = _indexed(model)
+            _finders(model, tools, lookup, findings.pricer)
     by_rules = findings.kept
     for attempt in range(MAX_ROUNDS):
         shifts, done = views_between(model, tools, findings), len(findings.fusions)

@@ -58,7 +58,7 @@ def folded(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, lookup: 
         made = foldings(chosen, names)
         findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]
         apply(model, [one for one, _ in made], (), names)
-        known = {scope.path: scope.facts for scope in model.scopes()}
+        known = {scope.path: scope for scope in model.scopes()}
         model = Model(model.proto, model.path)
         infer(model, known)
         finders = [RuleFinder(scope, lookup) for scope in model.scopes()]

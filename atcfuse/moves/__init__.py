@@ -23,6 +23,7 @@ from atcfuse.moves import (
     flattened,
     grid,
     lift,
+    narrow,
     native,
     prefix,
     regroup,
@@ -35,6 +36,8 @@ from atcfuse.moves import (
     unread,
     unrotated,
     unshare,
+    update,
+    widen,
 )
 
 
@@ -77,6 +80,7 @@ class Kind:
 
 KINDS = (
     Kind(unread.find, unread.carry_out),
+    Kind(update.find, update.carry_out),
     Kind(lift.find, lift.carry_out, by_groups=True),
     Kind(grid.find, grid.carry_out),
     Kind(expand.find, expand.carry_out),
@@ -87,6 +91,8 @@ KINDS = (
     Kind(rescale.find, rescale.carry_out, follows=True),
     Kind(einsum.find, einsum.carry_out),
     Kind(batches.find, batches.carry_out, follows=True),
+    Kind(narrow.find, narrow.carry_out, follows=True),
+    Kind(widen.find, widen.carry_out, follows=True),
     Kind(native.find, native.carry_out, operator="Attention", obstacle=native.obstacle),
     Kind(rotation.find, rotation.carry_out, "rotary_embedding", "RotaryEmbedding", rotation.obstacle),
     Kind(selection.find, selection.carry_out),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.moves.rescale import leads_to_softmax
-from atcfuse.moves.respelling import Respelling, unsqueeze
+from atcfuse.moves.respelling import Respelling, with_axes
 
 _PASSED = frozenset({"Cast", "Where", "Reshape", "Dropout", "Identity"})
 _NEAR = 4
@@ -77,7 +77,7 @@ def carry_out(move: Product, names: Names) -> tuple[tuple[str, ...], str, Replac
         axes = tuple(range(len(move.right) - 2, len(move.right) - 2 + move.repeated))
         wide = names.fresh(f"{inputs[1]}/shared")
         name = names.fresh(f"{node.name}/Unsqueeze")
-        made.append(unsqueeze(move.scope.model.opset, name, inputs[1], axes, wide, node.index))
+        made.append(with_axes("Unsqueeze", move.scope.model.opset, name, inputs[1], axes, wide, node.index))
         inputs[1] = wide
     output = node.outputs[0]
     product = names.fresh(f"{output}/product") if _moves(move.result) else output

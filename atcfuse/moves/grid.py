@@ -11,7 +11,7 @@ from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.match.bands import Known, Shape, Slopes, as_ramp, from_table
 from atcfuse.match.indexed import MAX_TABLE, Bands
-from atcfuse.moves.respelling import Respelling, unsqueeze
+from atcfuse.moves.respelling import Respelling, with_axes
 
 _MOST_INDICES = 4
 
@@ -102,4 +102,4 @@ def view_of(move: Grid, value: str, result: str) -> NewNode:
     node, axes = move.node, move.added
     if not axes:
         return NewNode("Identity", node.proto.name, (value,), (result,), like=node.index)
-    return unsqueeze(move.scope.model.opset, node.proto.name, value, axes, result, node.index)
+    return with_axes("Unsqueeze", move.scope.model.opset, node.proto.name, value, axes, result, node.index)

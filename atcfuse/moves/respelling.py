@@ -71,14 +71,18 @@ class Steps:
     def end(self, output: str, op: str, *inputs: str | tuple[int, ...], **attributes: Any) -> None:
         """The node that makes an output of the operator."""
         self.add(op, *inputs, **attributes)
+        self.ends_in(output)
+
+    def ends_in(self, output: str) -> None:
+        """The last node makes an output of the operator."""
         self.made[-1] = replace(self.made[-1], outputs=(output,))
         if output == self.node.outputs[0]:
             self.made[-1] = replace(self.made[-1], name=self.node.proto.name)
 
 
-def unsqueeze(opset: int, name: str, value: str, axes: tuple[int, ...], result: str, like: int) -> NewNode:
-    """An Unsqueeze as the opset has it: the axes are an attribute or an input."""
-    known = signature("Unsqueeze", opset)
+def with_axes(op: str, opset: int, name: str, value: str, axes: tuple[int, ...], result: str, like: int) -> NewNode:
+    """A Squeeze or Unsqueeze as the opset has it: the axes are an attribute or an input."""
+    known = signature(op, opset)
     if known is not None and "axes" in known.inputs:
-        return NewNode("Unsqueeze", name, (value, axes), (result,), like=like)
-    return NewNode("Unsqueeze", name, (value,), (result,), (("axes", axes),), like=like)
+        return NewNode(op, name, (value, axes), (result,), like=like)
+    return NewNode(op, name, (value,), (result,), (("axes", axes),), like=like)

@@ -17,7 +17,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "cut": ("slice", "split", "computed"),
     "negate": ("after", "times", "before"),
     "width": ("all", "some"),
-    "island": ("no", "operand", "angles"),
+    "island": ("no", "operand", "angles", "terms"),
     "norm": ("no", "mean_square", "variance"),
     "angles": ("positions", "broadcast", "batch", "unsqueezed"),
     "order": ("cos_first", "sin_first", "factors_swapped"),
@@ -59,7 +59,7 @@ class _Rotary:
         self.width = R if self.case["width"] == "some" else D
 
     def build(self) -> Built:
-        wide = self.case["island"] == "angles"
+        wide = self.case["island"] in ("angles", "terms")
         cos, sin = (self._angles(name, wide) for name in ("cos", "sin"))
         heads = (H,) if self.case["count"] == "one" else (H, 1)
         for name, count in zip(("q", "k"), heads, strict=False):
@@ -123,10 +123,13 @@ class _Rotary:
             middle, axis = b.ints([R]), b.ints([3])
             x, rest = b.op("Slice", x, b.ints([0]), middle, axis), b.op("Slice", x, middle, b.ints([D]), axis)
         wide = self.case["island"] != "no"
-        if wide:
+        if self.case["island"] == "operand":
+            cos, sin = b.cast(cos, 1), b.cast(sin, 1)
+        if self.case["island"] in ("operand", "angles"):
             x = b.cast(x, 1)
-            cos, sin = (cos, sin) if self.case["island"] == "angles" else (b.cast(cos, 1), b.cast(sin, 1))
         straight, across = [x, cos], [self._turned(x), sin]
+        if self.case["island"] == "terms":
+            straight[0], across[0] = b.cast(straight[0], 1), b.cast(across[0], 1)
         if self.case["order"] == "factors_swapped":
             straight, across = straight[::-1], across[::-1]
         terms = [b.op("Mul", *straight), b.op("Mul", *across)]
@@ -153,7 +156,9 @@ class _Rotary:
 
     def _minus(self, x: str) -> str:
         if self.case["negate"] == "times":
-            return self.b.op("Mul", x, self.b.constant(-1.0, "float32" if self.case["island"] != "no" else None))
+            return self.b.op(
+                "Mul", x, self.b.constant(-1.0, "float32" if self.case["island"] in ("operand", "angles") else None)
+            )
         return self.b.op("Neg", x)
 
     def _turned(self, x: str) -> str:

@@ -251,6 +251,15 @@ def test_division_rounds_toward_zero() -> None:
     assert elements_of(scope, "y") == "y[0]"
 
 
+def test_places_of_a_constant_that_are_not_zero_are_known() -> None:
+    """`repeat_interleave` by TorchScript counts its places with a mask of as many columns as the largest repeat."""
+    scope = scope_of("""(float[n] x) => (int64 at) <int64[1] three = {3}, int64[1] one = {1}, int64 z = {0}, int64 o = {1}> {
+        repeats = ConstantOfShape<value = int64[1] {2}>(three) most = ReduceMax<keepdims = 0>(repeats)
+        count = Range(z, most, o) column = Unsqueeze(repeats, one) mask = Less(count, column) at = NonZero(mask) }""")
+    assert scope.fact("at").shape == (2, 6)
+    assert scope.fact("at").elements == (0, 0, 1, 1, 2, 2, 0, 1, 0, 1, 0, 1)
+
+
 def test_unknown_extents_are_never_shared() -> None:
     scope = scope_of("(float[n] x) => (int64 a, int64 b) { a = NonZero(x)\n b = NonZero(x) }")
     assert shape_of(scope, "a") == "1, a.dim1"

@@ -19,6 +19,7 @@ from atcfuse.dims import (
     minimum,
     proves_at_most,
 )
+from atcfuse.graph.constants import array_fact
 from atcfuse.graph.facts import INTEGERS, Fact
 from atcfuse.graph.infer.call import Call, Shape, normalized_axes, normalized_axis, replaced, static
 from atcfuse.graph.infer.data import moved
@@ -240,9 +241,12 @@ def _pad(call: Call) -> Fact:
 
 
 def _non_zero(call: Call) -> Fact:
-    shape = call.input(0).shape
-    rank: Dim = call.fresh(0) if not shape else len(shape)  # runtimes differ on scalars
-    return Fact(INT64, (rank, call.fresh(1)))
+    source = call.input(0)
+    rank: Dim = call.fresh(0) if not source.shape else len(source.shape)  # runtimes differ on scalars
+    array = source.array if source.shape and source.is_constant else None
+    if array is None:
+        return Fact(INT64, (rank, call.fresh(1)))
+    return array_fact(np.array(np.nonzero(array), np.int64), INT64)
 
 
 def _top_k(call: Call) -> list[Fact]:
