@@ -45,6 +45,7 @@ from atcfuse.rounds import (
     views_between,
 )
 from atcfuse.run import Findings, Kept, Toolbox
+from atcfuse.singles import replace_singles
 from atcfuse.switches import NO_SWITCHES, read_switches
 from atcfuse.tally import moves_raising
 from atcfuse.unrolled import is_told_alike
@@ -248,7 +249,7 @@ def _fused(
             costly = moves_raising(model, moved, findings, known, tools.options.forced)
             told, left = told | costly, frozenset(costly)
         if not left:
-            return model, findings
+            return _singles(model, tools, lookup, findings), findings
         assert snapshot is not None  # there are moves
         trials = in_trials(of_others(moved, findings.kept), trials)
         snapshot.restore(model.proto)
@@ -260,7 +261,8 @@ def _fused(
     findings = Findings(pricer)
     model = _by_rules(model, finders, tools, lookup, findings)
     findings.kept = [*told_better(findings.kept, trials), *of_operators(model, tools, told)]
-    return _grouped(model, tools, lookup, findings), findings
+    model = _grouped(model, tools, lookup, findings)
+    return _singles(model, tools, lookup, findings), findings
 
 
 def _names_of(model: Model) -> frozenset[str]:
@@ -336,6 +338,15 @@ def _all_groups(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings
         model = _indexed(model)
         _finders(model, tools, lookup, findings.pricer)
     findings.kept += ungrouped(findings)
+    return model
+
+
+def _singles(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
+    """Replaces single operators that are left, where there are rules for them."""
+    if not replace_singles(model, tools, findings):
+        return model
+    model = _indexed(model)
+    _finders(model, tools, lookup, findings.pricer)
     return model
 
 

@@ -31,6 +31,14 @@ VECTOR_PASSES: Mapping[str, int] = {
 """Vector instructions an element passes through, where it is not one. Erf, Sin and Cos: as in the toolkit's own
 implementation, the others counted from their definitions; an estimate for the toolkit's kernels."""
 
+MORE_IN_ATC: Mapping[str, int] = {
+    "LayerNormalization": 2,
+    **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), 5),
+}
+"""Launches that ATC may make of an operator beside the one it counts as. The plugin of LayerNormalization broadcasts
+scale and shift to all rows; whether that is done when the model is built is not documented. The others it has no plugin
+for: an exporter writes them in six operators for an opset that ATC reads."""
+
 MOVES = frozenset(
     {"Transpose", "Concat", "Split", "Slice", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "Pad"}
     | {"ScatterND", "ScatterElements", "DepthToSpace", "SpaceToDepth", "ConstantOfShape", "Range", "EyeLike"}

@@ -20,6 +20,7 @@ from atcfuse.moves import (
     contraction,
     einsum,
     expand,
+    flattened,
     grid,
     lift,
     narrow,
@@ -33,6 +34,7 @@ from atcfuse.moves import (
     subtract,
     transposes,
     unread,
+    unrotated,
     unshare,
     update,
     widen,
@@ -84,6 +86,7 @@ KINDS = (
     Kind(expand.find, expand.carry_out),
     Kind(contraction.find, contraction.carry_out, "linear"),
     Kind(bias.find, bias.carry_out, "qkv", follows=True),
+    Kind(flattened.find, flattened.carry_out, "layer_norm_qkv"),
     Kind(transposes.find, transposes.carry_out),
     Kind(rescale.find, rescale.carry_out, follows=True),
     Kind(einsum.find, einsum.carry_out),
@@ -98,6 +101,7 @@ KINDS = (
     Kind(prefix.find, prefix.carry_out),
     Kind(apart.find, apart.carry_out, "rotary_embedding"),
     Kind(sink.find, sink.carry_out),
+    Kind(unrotated.find, unrotated.carry_out, "rotary_embedding", follows=True),
     Kind(unshare.find, unshare.carry_out),
 )
 """Every kind of move, asked in this order for the one that a node begins or ends."""
