@@ -89,7 +89,7 @@ def _normed(scope: Scope, reader: Node, value: str) -> Node | None:
             return None
         if maker.op in _NORMS or _is_scaled(scope, maker):
             return last or maker
-        source = maker.inputs[0] if maker.op in ("Transpose", *RESHAPES) else _times_number(scope, maker)
+        source = maker.input(0) if maker.op in ("Transpose", *RESHAPES) else _times_number(scope, maker)
         if source is None:
             return None
         last = (last or maker) if _keeps_vectors(maker) else None
