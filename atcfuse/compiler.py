@@ -15,7 +15,7 @@ from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
-from atcfuse.graph.layers import NotAlike
+from atcfuse.graph.layers import Layers, NotAlike
 from atcfuse.graph.reroll import Short, layers_of, shorten
 from atcfuse.graph.schema import signature
 from atcfuse.graph.snapshot import Snapshot
@@ -23,8 +23,8 @@ from atcfuse.graph.spread import spread
 from atcfuse.graph.traffic import Remembered, Sizes
 from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
-from atcfuse.keep_nodes import parse_keep_nodes
-from atcfuse.kernel import load_kernels
+from atcfuse.keep_nodes import KeepNodes, parse_keep_nodes
+from atcfuse.library import library
 from atcfuse.loader import load_rules
 from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
@@ -47,6 +47,7 @@ from atcfuse.rounds import (
     views_between,
 )
 from atcfuse.run import Findings, Kept, Toolbox
+from atcfuse.singles import replace_singles
 from atcfuse.switches import NO_SWITCHES, read_switches
 from atcfuse.tally import moves_raising
 from atcfuse.unrolled import is_told_alike
@@ -68,8 +69,10 @@ class Result:
 
 def toolbox(options: Options) -> Toolbox:
     """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
-    kernels = load_kernels(data_folder("kernels"))
-    book = autofuse.with_autofuse(load_rules([data_folder("rules"), *options.rules], kernels))
+    book, kernels = library()
+    if options.rules:
+        book = load_rules([data_folder("rules"), *options.rules], kernels)
+    book = autofuse.with_autofuse(book)
     forced = {rule.name for rule in book.rules} if EVERY_RULE in options.forced else options.forced
     options = replace(options, forced=book.canonical(forced), disabled=book.canonical(options.disabled))
     _check_names(options, [r.name for r in book.rules])
@@ -168,7 +171,9 @@ def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | No
 
     What is known of the values of the long one and what ATC makes of it is noted as well.
     """
-    layers = () if tools.keep.entries else layers_of(model.main)
+    layers = layers_of(model.main)
+    if not all(_are_kept_alike(one, tools.keep) for one in layers):
+        return None
     snapshot = Snapshot.of(model, is_replaced=True) if layers else None
     cut = shorten(model, layers)
     if snapshot is None or cut is None:
@@ -186,6 +191,14 @@ def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | No
         snapshot.restore(model.proto)
         return None
     return _Short(short, finders, cut, snapshot)
+
+
+def _are_kept_alike(layers: Layers, keep: KeepNodes) -> bool:
+    """Whether the user keeps the same nodes in all layers."""
+    scope, period = layers.scope, layers.period
+    nodes = [scope.nodes[i] for i in scope.order[layers.start : layers.stop]] if keep.entries else []
+    kept = [keep.entry(node.name, node.op) for node in nodes]
+    return kept[period:] == kept[:-period]
 
 
 def _by_way_of(
@@ -240,7 +253,7 @@ def _fused(
             costly = moves_raising(model, moved, findings, known, tools.options.forced)
             told, left = told | costly, frozenset(costly)
         if not left:
-            return model, findings
+            return _singles(model, tools, lookup, findings), findings
         assert snapshot is not None  # there are moves
         trials = in_trials(of_others(moved, findings.kept), trials)
         snapshot.restore(model.proto)
@@ -252,7 +265,8 @@ def _fused(
     findings = Findings(pricer)
     model = _by_rules(model, finders, tools, lookup, findings)
     findings.kept = [*told_better(findings.kept, trials), *of_operators(model, tools, told)]
-    return _grouped(model, tools, lookup, findings), findings
+    model = _grouped(model, tools, lookup, findings)
+    return _singles(model, tools, lookup, findings), findings
 
 
 def _names_of(model: Model) -> frozenset[str]:
@@ -261,7 +275,7 @@ def _names_of(model: Model) -> frozenset[str]:
 
 def _indexed(model: Model) -> Model:
     """The index of a model that was edited; what was proved before is still known."""
-    known = {scope.path: scope.facts for scope in model.scopes()}
+    known = {scope.path: scope for scope in model.scopes()}
     again = Model(model.proto, model.path)
     infer(again, known)
     return again
@@ -328,6 +342,15 @@ def _all_groups(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings
         model = _indexed(model)
         _finders(model, tools, lookup, findings.pricer)
     findings.kept += ungrouped(findings)
+    return model
+
+
+def _singles(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
+    """Replaces single operators that are left, where there are rules for them."""
+    if not replace_singles(model, tools, findings):
+        return model
+    model = _indexed(model)
+    _finders(model, tools, lookup, findings.pricer)
     return model
 
 

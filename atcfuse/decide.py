@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from atcfuse.atc import Estimate, Passes
-from atcfuse.cost import FusionCost, Policy, decide, fused_cost, fusion_cost
+from atcfuse.cost import FusionCost, Policy, decide, fused_cost, fusion_cost, more_in_atc
 from atcfuse.cost.model import Side, as_list, unfused_cost
 from atcfuse.device import Device, Range
 from atcfuse.estimate import Kernels, kernel_dict
@@ -124,6 +124,7 @@ class Pricer:
         if id(cost) not in self._described:
             name = self.kernels.name(fusion.spec, fusion.attributes, self._types(fusion))
             told = {"kernel": name, **kernel_dict(cost.kernel, self._device), **cost_dict(cost)}
+            told["remarks"] += _uncounted(cost)
             self._described[id(cost)] = cost, told
         found = dict(self._described[id(cost)][1])
         found.update(self._saved_after_atc(fusion, cost))
@@ -304,6 +305,13 @@ def saved_against(
         "ddr_bytes_saved_after_atc": against.before.tensor_bytes - behind.tensor_bytes - cost.after.ddr_bytes,
         "time_us_saved_after_atc": as_list(Range(min(low, high), max(low, high))),
     }
+
+
+def _uncounted(cost: FusionCost) -> list[str]:
+    """Launches of ATC's that no figure counts, as a remark."""
+    more = more_in_atc(cost)
+    op = cost.before.fast[0].op if more else ""
+    return [f"ATC makes up to {more} launches more of a {op}, which no figure counts"] if more else []
 
 
 def _pattern(works: Sequence[OpWork], outputs: Sequence[str]) -> _Key:

@@ -222,7 +222,7 @@ def _casts_in(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:
     for name in scope.inputs:
         if name not in scope.tensors and scope.fact(name).dtype == FLOAT32 and name in scope.consumers:
             elements = _elements(scope, name, sizes)
-            yield replace(cast_work(f"{name}/given", elements, 4, 2), writes={name: elements * 2})
+            yield cast_work(f"{name}/given", elements, 4, 2)._replace(writes={name: elements * 2})
 
 
 def _casts_out(scope: Scope, sizes: Sizes) -> Iterator[OpWork]:

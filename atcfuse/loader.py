@@ -31,7 +31,7 @@ _ATC_REQUIRED = (
 )  # fmt: skip
 _ATC_OPTIONAL = ("opset", "kind", "numerics", "after", "joins", "vector_passes", "outputs", "where", "let", "examples")
 _PLACED = ("anchor", "kernel", "after", "joins")
-_LEVELS = ("constant", "elementwise", "pattern", "graph")
+_LEVELS = ("constant", "operator", "elementwise", "pattern", "graph")
 
 
 def load_rules(folders: Iterable[Path], kernels: Mapping[str, KernelSpec]) -> RuleBook:

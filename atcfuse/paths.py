@@ -1,10 +1,11 @@
-"""Questions about paths that users give: whatever the system says, the answer is yes, no or the bytes.
+"""Questions about paths: whatever the system says, the answer is yes, no or the bytes.
 
 `pathlib` raises for names that are too long or lie in folders nobody may look into; there, a path names nothing here.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,27 @@ def head_of(path: Path, size: int) -> bytes:
             return stream.read(size)
     except (OSError, ValueError):
         return b""
+
+
+def own_cache(name: str) -> Path | None:
+    """A folder of that name in the user's cache of atcfuse, made where there is none; None where it does not belong to
+    the user, or others can write into it.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    if not base.is_absolute():
+        return None
+    folder = base / "atcfuse" / name
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError:
+        return None
+    return folder if is_own(status) else None
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Whether a file or folder belongs to the user and nobody else can write into it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def _asked(question: Callable[[], bool]) -> bool:

@@ -14,6 +14,8 @@ from atcfuse.run import Kept, Toolbox
 
 LAST = "elementwise"
 """The level of rules that take what is left when nothing larger fuses."""
+SINGLE = "operator"
+"""That of rules that replace one operator, when nothing else takes it up."""
 
 _QUOTED = re.compile(r'"([^"]*)"')
 """A name of the model in a reason."""

@@ -19,7 +19,7 @@ from atcfuse.match.values import Built, Refusal
 from atcfuse.meaning import render
 from atcfuse.planner.work import platform
 from atcfuse.progress import counted
-from atcfuse.reasons import LAST, one_each
+from atcfuse.reasons import LAST, SINGLE, one_each
 from atcfuse.rewrite import Fusion, foldings, plan, prepare, reconnected
 from atcfuse.rule.model import Rule, RuleBook
 from atcfuse.run import Findings, Kept, Toolbox
@@ -58,7 +58,7 @@ def folded(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, lookup: 
         made = foldings(chosen, names)
         findings.folded += [(folding, name) for folding, (_, name) in zip(chosen, made, strict=True)]
         apply(model, [one for one, _ in made], (), names)
-        known = {scope.path: scope.facts for scope in model.scopes()}
+        known = {scope.path: scope for scope in model.scopes()}
         model = Model(model.proto, model.path)
         infer(model, known)
         finders = [RuleFinder(scope, lookup) for scope in model.scopes()]
@@ -137,7 +137,7 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     pricer = findings.pricer
     # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
     larger = [f for f in fusions if f.match.rule.level != LAST]
-    selection, beaten = _selected(larger or fusions, pricer, tools.options.forced)
+    selection, beaten = selected(larger or fusions, pricer, tools.options.forced)
     findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
     kept = _reasons(searched, refused, selection.chosen)
     kept += [*beaten, *(_lost(loser, winner, pricer) for loser, winner in selection.losers)]
@@ -148,9 +148,7 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     return carry_out(model, selection.chosen, findings)
 
 
-def _selected(
-    fusions: Sequence[Fusion], pricer: Pricer | None, forced: Collection[str]
-) -> tuple[Selection, list[Kept]]:
+def selected(fusions: Sequence[Fusion], pricer: Pricer | None, forced: Collection[str]) -> tuple[Selection, list[Kept]]:
     """The fusions to carry out; those without which the model, or ATC by itself, has fewer launches or takes less."""
     gain = pricer.gain if pricer else _most_nodes
     kinds_of = pricer.kinds_of if pricer else Remembered()
@@ -230,7 +228,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
             reason = tools.keep.reason(node.name, node.op)
             refusal = Refusal("ATF325", reason, node.name)
             findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))
-    selection, beaten = _selected(ready, pricer, tools.options.forced)
+    selection, beaten = selected(ready, pricer, tools.options.forced)
     findings.kept += beaten
     return carry_out(model, selection.chosen, findings)
 
@@ -287,7 +285,8 @@ def _members_by_scope(fusions: Iterable[Fusion]) -> dict[int, set[int]]:
 
 
 def _searched(book: RuleBook, opset: int) -> list[Rule]:
-    return [r for r in book.rules if r.rebuilt is None and r.opset[0] <= opset <= r.opset[1]]
+    """The rules that the rounds ask; those of single operators come when all else is done."""
+    return [r for r in book.rules if r.rebuilt is None and r.level != SINGLE and r.opset[0] <= opset <= r.opset[1]]
 
 
 def _one_rule(finder: RuleFinder, rule: Rule, tools: Toolbox, fusions: list[Fusion], found: Findings) -> list[Kept]:
@@ -296,7 +295,7 @@ def _one_rule(finder: RuleFinder, rule: Rule, tools: Toolbox, fusions: list[Fusi
     found.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
     off, kept = tools.why_off(rule), []
     for match in matches:
-        ready = off or _ready(match, tools, found.pricer)
+        ready = off or asked_for(match, tools, found.pricer)
         if isinstance(ready, Refusal):
             # A draft takes nothing, so it hides no reason of another rule within it.
             members = frozenset({match.anchor.index}) if rule.draft else match.members
@@ -334,7 +333,7 @@ def _shorter(
             shared = other.match.members & match.members
             first = min(shared, key=match.scope.positions.__getitem__)
             shorter = by_scope[key].shorter(match, first) if first != match.anchor.index else None
-            ready = None if shorter is None or shorter.members & shared else _ready(shorter, tools, pricer)
+            ready = None if shorter is None or shorter.members & shared else asked_for(shorter, tools, pricer)
             if isinstance(ready, Fusion):
                 found.append(ready)
     return found
@@ -354,7 +353,7 @@ def _reasons(
     return kept
 
 
-def _ready(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refusal:
+def asked_for(match: Match, tools: Toolbox, pricer: Pricer | None) -> Fusion | Refusal:
     """The fusion a match asks for, where its operator can do it and a kernel of the chip is worth it."""
     kept = kept_by_user(match, tools.keep)
     if kept is not None:

@@ -18,7 +18,7 @@ from atcfuse.rewrite import Fusion
 EXACT = 20
 WINDOW, PASSES = 20, 4
 _LEAST_GAIN = 1e-9
-_LEVELS = {"constant": 0, "elementwise": 1, "pattern": 2, "graph": 3}
+_LEVELS = {"constant": 0, "operator": 0, "elementwise": 1, "pattern": 2, "graph": 3}
 
 Gain = Callable[[Fusion], float]
 

@@ -6,11 +6,12 @@ same until a template or Jinja changes. Kept is only what nobody but the user ca
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from atcfuse.paths import own_cache
 
 if TYPE_CHECKING:
     from jinja2 import Environment, FileSystemBytecodeCache
@@ -34,7 +35,7 @@ def environment(*folders: Path, autoescape: bool = False) -> Environment:
 
 def _compiled() -> FileSystemBytecodeCache | None:
     """Compiled templates in the user's cache folder; None where there is no safe one."""
-    folder = _own_folder()
+    folder = own_cache("templates")
     if folder is None:
         return None
     from jinja2 import FileSystemBytecodeCache
@@ -50,17 +51,3 @@ def _compiled() -> FileSystemBytecodeCache | None:
                 super().dump_bytecode(bucket)
 
     return Compiled(str(folder))
-
-
-def _own_folder() -> Path | None:
-    """A folder that belongs to the user and that nobody else can write into."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    if not base.is_absolute():
-        return None
-    folder = base / "atcfuse" / "templates"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError:
-        return None
-    return folder if status.st_uid == os.geteuid() and not status.st_mode & 0o022 else None

@@ -123,17 +123,7 @@ def problem(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> Prob
 def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platform: Platform) -> Mapping[str, int] | str:
     """Bytes of a launch, named as in the twin's report, or why the kernel does not take the shapes."""
     predicted = predict(problem(signature, shapes), platform)
-    if isinstance(predicted, str):
-        return predicted
-    return {
-        "tensor_bytes_read": sum(predicted.reads.values()),
-        "tensor_bytes_written": sum(predicted.writes.values()),
-        "workspace_bytes_read": predicted.workspace_read,
-        "workspace_bytes_written": predicted.workspace_written,
-        "workspace_footprint": predicted.workspace_footprint,
-        "messages": predicted.messages,
-        **predicted.peak,
-    }
+    return predicted if isinstance(predicted, str) else predicted.figures()
 
 
 def _chip_refusal(signature: Signature) -> str | None:

@@ -133,13 +133,4 @@ def figures(signature: Signature, shapes: Mapping[str, tuple[int, ...]], platfor
     reason = tiling.refusal(asked, platform)
     if reason is not None:
         return reason
-    predicted = tiling.predict(tiling.plan(asked, platform))
-    return {
-        "tensor_bytes_read": sum(predicted.reads.values()),
-        "tensor_bytes_written": sum(predicted.writes.values()),
-        "workspace_bytes_read": 0,
-        "workspace_bytes_written": 0,
-        "workspace_footprint": 0,
-        "messages": 0,
-        **predicted.peak,
-    }
+    return tiling.predict(tiling.plan(asked, platform)).figures()

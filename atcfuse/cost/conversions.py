@@ -6,7 +6,6 @@ An estimate: ATC keeps no record of its choices, and may hand a fractal layout o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from atcfuse.graph.work import OpWork, transdata_work
 
@@ -43,18 +42,17 @@ def with_layout_changes(
         renamed[made] = f"{made}/fractal"
         found.append(_with_names(work, renamed))
         size = work.writes[made]
-        found.append(replace(transdata_work(renamed[made], size), writes={made: size}))
+        found.append(transdata_work(renamed[made], size)._replace(writes={made: size}))
     return found
 
 
 def _with_names(work: OpWork, names: dict[str, str]) -> OpWork:
     assert work.product is not None
-    product = replace(
-        work.product, a=names.get(work.product.a, work.product.a), b=names.get(work.product.b, work.product.b)
-    )
+    a, b = work.product.a, work.product.b
+    product = work.product._replace(a=names.get(a, a), b=names.get(b, b))
     reads = {names.get(name, name): size for name, size in work.reads.items()}
     writes = {names.get(name, name): size for name, size in work.writes.items()}
-    return replace(work, reads=reads, writes=writes, product=product)
+    return work._replace(reads=reads, writes=writes, product=product)
 
 
 def handed_in_fractal(around: Iterable[OpWork]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from atcfuse.cost.code_size import code_bytes
 from atcfuse.cost.model import FusionCost
 from atcfuse.device import Device
+from atcfuse.graph.work import MORE_IN_ATC
 from atcfuse.match.values import Refusal
 from atcfuse.planner import KernelWork
 
@@ -84,7 +85,7 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
     saved = cost.saved_us
     moved = cost.ddr_bytes_saved
     figures = f"{_us(saved.low)} to {_us(saved.high)} µs by {_launches(cost)} and {moved:,} bytes of DDR traffic"
-    if saved.high < threshold:
+    if saved.high + more_in_atc(cost) * device.launch_us.high < threshold:
         said = f"{kernel.kernel} saves {figures}; the threshold is {threshold:g} µs"
         yield Refusal("ATF330", said, kernel.kernel)
     if kernel.cautious and saved.low < 0:
@@ -92,6 +93,11 @@ def _unprofitable(cost: FusionCost, device: Device, policy: Policy) -> Iterator[
         if not kernel.cube_flops:
             said = f"{kernel.kernel} goes row by row and may lose: it saves {figures}"
         yield Refusal("ATF337", said, kernel.kernel)
+
+
+def more_in_atc(cost: FusionCost) -> int:
+    """The launches that ATC may make beside the one of an operator that is all a fusion replaces."""
+    return MORE_IN_ATC.get(cost.before.fast[0].op, 0) if len(cost.before.fast) == 1 else 0
 
 
 def _operators(cost: FusionCost) -> dict[str, int]:

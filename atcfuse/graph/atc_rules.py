@@ -178,6 +178,7 @@ def _operator_findings(node: NodeProto, domain: str, version: int, imports: _Imp
     op = node.op_type
     opsets = atc_ops.registered_opsets(domain, op)
     if version in opsets:
+        yield from _shift_findings(node, domain)
         return
     key = atc_ops.plugin_key(domain, version, op)
     standard = domain in _STANDARD
@@ -196,6 +197,14 @@ def _operator_findings(node: NodeProto, domain: str, version: int, imports: _Imp
         yield _other_opset(node, key, version, opsets, standard)
     else:
         yield _unknown_operator(node, domain, key)
+
+
+def _shift_findings(node: NodeProto, domain: str) -> Iterator[Finding]:
+    """A norm of which ATC's plugin wants an operand that the standard lets out."""
+    if node.op_type == "LayerNormalization" and domain in _STANDARD and not "".join(node.input[2:3]):
+        message = "LayerNormalization without a shift: ATC's plugin puts a constant where the parser wants an input"
+        hint = "`atcfuse optimize` makes a fused operator of it; or give it a shift of zeros"
+        yield Finding("ATF440", "warning", message, label(node), node.op_type, hint)
 
 
 def _unknown_operator(node: NodeProto, domain: str, key: str) -> Finding:

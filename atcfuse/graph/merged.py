@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.work import OpWork, Product
@@ -97,4 +96,4 @@ def _product(scope: Scope, launched: _Launches, source: Mapping[str, str], made:
             name = source.get(before, before)
         return name
 
-    return replace(product, a=outside(product.a), b=outside(product.b))
+    return product._replace(a=outside(product.a), b=outside(product.b))

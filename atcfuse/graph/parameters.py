@@ -74,6 +74,7 @@ def plain_parameters(tensors: Sequence[TensorProto]) -> Iterator[tuple[str, obje
             yield from ((name, told) for (name, _), plain in zip(some, _are_plain(rows, dims), strict=True) if plain)
 
 
+@np.errstate(invalid="ignore")  # what a NaN is not, it is not without a warning
 def _are_plain(rows: np.ndarray, dims: Sequence[int]) -> list[bool]:
     """For each row, a tensor of these dims, whether it is learned and, from its second element along each axis, repeats
     along none.

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from atcfuse.graph.facts import Fact
 from atcfuse.graph.index import Node, Scope
@@ -31,6 +31,14 @@ VECTOR_PASSES: Mapping[str, int] = {
 """Vector instructions an element passes through, where it is not one. Erf, Sin and Cos: as in the toolkit's own
 implementation, the others counted from their definitions; an estimate for the toolkit's kernels."""
 
+MORE_IN_ATC: Mapping[str, int] = {
+    "LayerNormalization": 2,
+    **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization"), 5),
+}
+"""Launches that ATC may make of an operator beside the one it counts as. The plugin of LayerNormalization broadcasts
+scale and shift to all rows; whether that is done when the model is built is not documented. The others it has no plugin
+for: an exporter writes them in six operators for an opset that ATC reads."""
+
 MOVES = frozenset(
     {"Transpose", "Concat", "Split", "Slice", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "Pad"}
     | {"ScatterND", "ScatterElements", "DepthToSpace", "SpaceToDepth", "ConstantOfShape", "Range", "EyeLike"}
@@ -44,8 +52,7 @@ _FLOAT32 = 1
 _NAMES = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 16: "bfloat16"}
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A matrix product: `batch` times [m, k]·[k, n], the operands' value names, bytes of an element.
 
     A right operand that all batches share counts as one batch of more rows.
@@ -65,8 +72,10 @@ class Product:
         return 2 * self.batch * self.m * self.n * self.k
 
 
-@dataclass(frozen=True)
-class OpWork:
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+class OpWork(NamedTuple):
     """One unfused node. `reads` and `writes` are bytes by value, each input once a mention, each output once.
 
     `vector_elements` counts elements once for every vector instruction that they pass, in `dtype`. `constants` are the
@@ -76,8 +85,8 @@ class OpWork:
 
     op: str
     name: str
-    reads: Mapping[str, int] = field(default_factory=dict)
-    writes: Mapping[str, int] = field(default_factory=dict)
+    reads: Mapping[str, int] = _NOTHING
+    writes: Mapping[str, int] = _NOTHING
     cube_flops: int = 0
     vector_elements: int = 0
     dtype: str = "float16"
@@ -187,7 +196,7 @@ def renamed(work: OpWork, pairs: Sequence[tuple[Node, Node]]) -> OpWork:
         cube_flops=work.cube_flops,
         vector_elements=work.vector_elements,
         dtype=work.dtype,
-        product=None if product is None else replace(product, a=names[product.a], b=names[product.b]),
+        product=None if product is None else product._replace(a=names[product.a], b=names[product.b]),
         constants=frozenset([names[name] for name in work.constants]) if work.constants else work.constants,
     )
 

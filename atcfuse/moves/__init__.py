@@ -22,6 +22,7 @@ from atcfuse.moves import (
     contrib_attention,
     einsum,
     expand,
+    flattened,
     grid,
     lift,
     narrow,
@@ -35,6 +36,7 @@ from atcfuse.moves import (
     subtract,
     transposes,
     unread,
+    unrotated,
     unshare,
     update,
     widen,
@@ -91,6 +93,7 @@ KINDS = (
     Kind(expand.find, expand.carry_out),
     Kind(contraction.find, contraction.carry_out, "linear"),
     Kind(bias.find, bias.carry_out, "qkv", follows=True),
+    Kind(flattened.find, flattened.carry_out, "layer_norm_qkv"),
     Kind(transposes.find, transposes.carry_out),
     Kind(rescale.find, rescale.carry_out, follows=True),
     Kind(einsum.find, einsum.carry_out),
@@ -131,6 +134,7 @@ KINDS = (
     Kind(prefix.find, prefix.carry_out),
     Kind(apart.find, apart.carry_out, "rotary_embedding"),
     Kind(sink.find, sink.carry_out),
+    Kind(unrotated.find, unrotated.carry_out, "rotary_embedding", follows=True),
     Kind(unshare.find, unshare.carry_out),
 )
 """Every kind of move, asked in this order for the one that a node begins or ends."""

@@ -61,7 +61,7 @@ def _norm(problem: layer_norm_qkv.Problem, device: Device, occupancy: float) -> 
         tasks=tasks,
         blocks=tiling.blocks,
         vector_blocks=2 * tiling.blocks,
-        tiles=rounds * ceil_div(columns, tiling.groups * tiling.base_n),
+        tiles=rounds * ceil_div(columns, tiling.groups * tiling.cube.base_n),
         vector_tiles=rounds,
         peak={name: getattr(predicted, name) for name in ("ub", "l1", "l0a", "l0b", "l0c")},
         handover="workspace" if tiling.slot_bytes else "none",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +15,8 @@ Report: TypeAlias = Mapping[str, Any]
 """A report document: JSON values only, of the schema `atcfuse.report/1`."""
 
 _PROBLEMS_SHOWN = 5
+_INDENT = "  "
+_HOLDERS = (dict, list, tuple)
 
 # Lone surrogates cannot be written as UTF-8; direction and line marks would show a reviewer another text than there is.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -25,8 +27,53 @@ def to_json(document: Mapping[str, Any]) -> str:
 
     Raises ValueError for NaN and infinities, TypeError for what is no JSON value.
     """
-    text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    text = _Writer().text(document, 0)
+    return (text if text.isascii() and "\x7f" not in text else _UNSAFE.sub(_escaped, text)) + "\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+class _Writer:
+    """Writes JSON as `json.dumps` does with an indent, which the standard encoder only knows in Python.
+
+    What alike fusions share is written once: `document` holds the same object for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._encoders: dict[int, Callable[[object], str]] = {}
+        self._known: dict[tuple[int, int], str] = {}
+
+    def text(self, value: object, depth: int) -> str:
+        """A value whose first line is already indented by `depth` levels."""
+        if not isinstance(value, _HOLDERS):
+            return self._plain(depth)(value)
+        key = id(value), depth
+        if key not in self._known:
+            self._known[key] = self._held(value, depth)
+        return self._known[key]
+
+    def _held(self, value: Mapping[str, object] | Sequence[object], depth: int) -> str:
+        encode, inner = self._plain(depth + 1), "\n" + _INDENT * (depth + 1)
+        items = value.values() if isinstance(value, dict) else value
+        if not any(isinstance(item, _HOLDERS) for item in items):
+            written = encode(value)
+            opening, body, closing = written[0], written[1:-1], written[-1]
+        elif isinstance(value, dict):
+            pairs = [f"{encode(name)}: {self.text(value[name], depth + 1)}" for name in sorted(value)]
+            opening, body, closing = "{", f",{inner}".join(pairs), "}"
+        else:
+            opening, body, closing = "[", f",{inner}".join([self.text(item, depth + 1) for item in items]), "]"
+        return f"{opening}{inner}{body}{inner[: -len(_INDENT)]}{closing}" if body else opening + closing
+
+    def _plain(self, depth: int) -> Callable[[object], str]:
+        """Encodes what holds nothing that is indented further."""
+        if depth not in self._encoders:
+            between = f",\n{_INDENT * depth}", ": "
+            encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=between)
+            self._encoders[depth] = encoder.encode
+        return self._encoders[depth]
 
 
 def read_report(path: Path) -> dict[str, Any]:

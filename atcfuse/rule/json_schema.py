@@ -70,7 +70,7 @@ def _rule() -> Schema:
         "summary": _text("what becomes what, in one sentence"),
         "why": _text("what the fusion saves"),
         "limits": _text("what it does not cover"),
-        "level": {"enum": ["constant", "elementwise", "pattern", "graph"], "description": "breaks ties"},
+        "level": {"enum": ["constant", "operator", "elementwise", "pattern", "graph"], "description": "breaks ties"},
         "types": _map(elements, "type variables and the element types that they may be"),
         "inputs": _ref("inputs"),
         "pattern": _ref("steps"),

@@ -14,7 +14,7 @@ from atcfuse.rule.types import TypeSpec
 CHIPS = ("310B", "310P", "910", "910B")
 """The chips that a pass of ATC may be described for, by the short names of CANN's platform files."""
 
-Level = OneOf["constant", "elementwise", "pattern", "graph"]
+Level = OneOf["constant", "operator", "elementwise", "pattern", "graph"]
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,18 @@ class Prediction:
         """Traffic of inputs and outputs."""
         return sum(self.reads.values()) + sum(self.writes.values())
 
+    def figures(self) -> dict[str, int]:
+        """The bytes and messages, named as in the twin's report."""
+        return {
+            "tensor_bytes_read": sum(self.reads.values()),
+            "tensor_bytes_written": sum(self.writes.values()),
+            "workspace_bytes_read": self.workspace_read,
+            "workspace_bytes_written": self.workspace_written,
+            "workspace_footprint": self.workspace_footprint,
+            "messages": self.messages,
+            **self.peak,
+        }
+
 
 @dataclass(frozen=True)
 class VectorPrediction:

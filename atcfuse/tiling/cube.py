@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from atcfuse.tiling import Platform, ceil_div, round_up
 
+MAX_ROWS = 128
+"""The most rows of a task."""
 _BASE_K_BYTES = 128
 _FRACTAL = 16
+_MESSAGE_BYTES = 128
 _L1_RESERVE = 2_048
 _STREAMED_STEP = 4  # base blocks along K in L1 where A does not stay there
 _BIAS_COLUMN = 4
@@ -30,6 +34,32 @@ class Prediction:
     l0a: int
     l0b: int
     l0c: int
+
+
+@dataclass
+class Counts:
+    """What the vector cores of a launch move, in bytes, and the messages that they send; sums over the cores."""
+
+    tensor_read: int = 0
+    workspace_read: int = 0
+    workspace_written: int = 0
+    footprint: int = 0
+    messages: int = 0
+
+    def prediction(self, inputs: int, outputs: int, ub: int, peaks: Mapping[str, int]) -> Prediction:
+        """All of a launch: bytes of what it takes and makes, and what its memories hold at most."""
+        return Prediction(
+            compulsory_bytes=inputs + outputs,
+            tensor_bytes_read=self.tensor_read,
+            tensor_bytes_written=outputs,
+            workspace_bytes_read=self.workspace_read,
+            workspace_bytes_written=self.workspace_written,
+            workspace_footprint=self.footprint,
+            messages=self.messages,
+            message_bytes=self.messages * _MESSAGE_BYTES,
+            ub=ub,
+            **peaks,
+        )
 
 
 @dataclass(frozen=True)
@@ -77,13 +107,38 @@ def cube_tiling(rows: int, hidden: int, unit: int, element_bytes: int, bias: boo
         base_k=base_k,
         step_ka=step_ka,
         depth_a=depth_a,
-        step_kb=_divisor_up_to(step_ka, free // (2 * unit * base_k * element_bytes)),
+        step_kb=divisor_up_to(step_ka, free // (2 * unit * base_k * element_bytes)),
         keeps_a=keeps_a,
         db_l0c=2 if base_m * unit * 8 <= chip.l0c else 1,
     )
 
 
-def _divisor_up_to(number: int, limit: int) -> int:
+def tasks_of(core: int, blocks: int, tasks: int) -> range:
+    """The tasks of a vector core. The second core of each cube core comes after all first ones."""
+    return range(core % 2 * blocks + core // 2, tasks, 2 * blocks)
+
+
+def rows_and_groups(
+    units: int, unit: int, cores: int, estimate: Callable[[int, int, int], tuple[int, int]]
+) -> tuple[int, int]:
+    """Rows of a task and groups of columns: the fewest bytes among what is at most a quarter slower than possible.
+
+    `units` of `unit` columns are dealt out to the groups; `estimate` gives cycles and bytes for rows, groups and the
+    columns of a group.
+    """
+    candidates = [
+        (rows, groups, *estimate(rows, groups, ceil_div(units, groups) * unit))
+        for rows in range(MAX_ROWS, 0, -_FRACTAL)
+        for groups in range(1, min(units, 2 * cores) + 1)
+    ]
+    fastest = min(cycles for _, _, cycles, _ in candidates)
+    affordable = [c for c in candidates if c[2] <= fastest + fastest // 4]
+    rows, groups, _, _ = min(affordable, key=lambda c: c[3])
+    return rows, groups
+
+
+def divisor_up_to(number: int, limit: int) -> int:
+    """The largest divisor of a number that is no larger than the limit, 1 at least."""
     divisor = max(1, min(number, limit))
     while number % divisor:
         divisor -= 1

@@ -6,15 +6,13 @@ then moves and holds, to the byte, as the twin counts it. Integers only, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from atcfuse.tiling import Platform, ceil_div, round_up
 from atcfuse.tiling.activations import activation
-from atcfuse.tiling.cube import Prediction
+from atcfuse.tiling.cube import MAX_ROWS, Counts, CubeTiling, Prediction, divisor_up_to, tasks_of
 from atcfuse.tiling.ffn_problem import Problem
 
-_MAX_ROWS = 128
 _MAX_UNIT = 256
 _BASE_K_BYTES = 128
 _FRACTAL = 16
@@ -22,7 +20,6 @@ _LANE = 64
 _SMALL_BYTES = 320
 _STATISTICS_BYTES = 64
 _SLOT_ALIGNMENT = 512
-_MESSAGE_BYTES = 128
 _L1_RESERVE = 2_048
 _MOST_PART = 2_048
 _MOST_INNER_BYTES = 1 << 20
@@ -35,23 +32,6 @@ _STREAMED_STEP = 4  # base blocks along K in L1 where A does not stay there
 
 
 @dataclass(frozen=True)
-class Product:
-    """How the cube is told to cut one of the two products."""
-
-    base_m: int
-    base_n: int
-    base_k: int
-    step_ka: int
-    depth_a: int
-    step_kb: int
-    keeps_a: bool
-
-    def loads_of_a(self, columns: int) -> int:
-        """How often the rows are read for so many columns."""
-        return 1 if self.keeps_a else ceil_div(columns, self.base_n)
-
-
-@dataclass(frozen=True)
 class Plan:
     """The tiling: rows of a task, hidden columns of a chunk, columns on chip, and how the cube cuts both products."""
 
@@ -61,8 +41,8 @@ class Plan:
     inner_chunk: int
     chunk_columns: int
     slot_bytes: int
-    up: Product
-    down: Product
+    up: CubeTiling
+    down: CubeTiling
 
     @property
     def tasks(self) -> int:
@@ -86,8 +66,8 @@ class Plan:
         return [min(chunk, inner - first) for first in range(0, inner, chunk)]
 
     def tasks_of(self, core: int) -> range:
-        """The tasks of a vector core. The second core of each cube core comes after all first ones."""
-        return range(core % 2 * self.blocks + core // 2, self.tasks, 2 * self.blocks)
+        """The tasks of a vector core."""
+        return tasks_of(core, self.blocks, self.tasks)
 
     def rows_of(self, task: int) -> int:
         """Rows of a task; the last block may be shorter."""
@@ -123,43 +103,21 @@ def predict(tiling: Plan) -> Prediction:
         counts.add_core(tiling, core)
     kept = problem.rows * problem.hidden * size if problem.norm is not None and problem.norm.kept else 0
     written = problem.rows * problem.columns * size + kept
-    products = (tiling.up, tiling.down)
-    return Prediction(
-        compulsory_bytes=_input_bytes(problem) + written,
-        tensor_bytes_read=counts.tensor_read,
-        tensor_bytes_written=written,
-        workspace_bytes_read=counts.workspace_read,
-        workspace_bytes_written=counts.workspace_written,
-        workspace_footprint=counts.footprint,
-        messages=counts.messages,
-        message_bytes=counts.messages * _MESSAGE_BYTES,
-        ub=_ub_bytes(tiling),
-        l1=sum(_l1_bytes(tiling)),
-        l0a=max(2 * p.base_m * p.base_k * size for p in products),
-        l0b=max(2 * p.base_n * p.base_k * size for p in products),
-        l0c=max(p.base_m * p.base_n * 4 for p in products),
-    )
+    return counts.prediction(_input_bytes(problem), written, _ub_bytes(tiling), _peaks(tiling))
 
 
-def _l1_bytes(tiling: Plan) -> Iterator[int]:
+def _peaks(tiling: Plan) -> dict[str, int]:
+    """Bytes of the cube's memories: L1 has room for both products, the others for one at a time."""
     problem, size = tiling.problem, tiling.problem.element_bytes
     bias_bytes = 2 if size == 2 and not problem.widens_bias else 4
     up_bias, gate_bias, down_bias = problem.biases
-    for product, bias in ((tiling.up, up_bias or gate_bias), (tiling.down, down_bias)):
-        a = product.depth_a * product.base_m * product.base_k * size
-        b = 2 * product.step_kb * product.base_n * product.base_k * size
-        yield a + b + (product.base_n * bias_bytes if bias else 0)
+    up = tiling.up.peaks(size, bias_bytes if up_bias or gate_bias else 0)
+    down = tiling.down.peaks(size, bias_bytes if down_bias else 0)
+    return {memory: up[memory] + down[memory] if memory == "l1" else max(up[memory], down[memory]) for memory in up}
 
 
-@dataclass
-class _Counts:
-    """Sums over the vector cores."""
-
-    tensor_read: int = 0
-    workspace_read: int = 0
-    workspace_written: int = 0
-    footprint: int = 0
-    messages: int = 0
+class _Counts(Counts):
+    """Those of the kernel, core by core."""
 
     def add_core(self, tiling: Plan, core: int) -> None:
         self.messages += 2  # End of both products
@@ -250,13 +208,13 @@ def _chunk_columns(problem: Problem, chip: Platform) -> int:
     whole = max(part, round_up(problem.hidden, _FRACTAL))
     if whole * per_column + _SMALL_BYTES <= free:
         return whole
-    most = max(1, (free - _SMALL_BYTES - _MAX_ROWS * _STATISTICS_BYTES) // per_column // _LANE) * _LANE
+    most = max(1, (free - _SMALL_BYTES - MAX_ROWS * _STATISTICS_BYTES) // per_column // _LANE) * _LANE
     return round_up(ceil_div(problem.hidden, ceil_div(problem.hidden, most)), _LANE)
 
 
 def _rows(problem: Problem, chip: Platform) -> int:
     """Rows of a task: the fewest bytes among what is at most a quarter slower than possible."""
-    candidates = [(rows, *_estimate(problem, chip, rows)) for rows in range(_MAX_ROWS, 0, -_FRACTAL)]
+    candidates = [(rows, *_estimate(problem, chip, rows)) for rows in range(MAX_ROWS, 0, -_FRACTAL)]
     fastest = min(cycles for _, cycles, _ in candidates)
     rows, _, _ = min((c for c in candidates if c[1] <= fastest + fastest // 4), key=lambda c: c[2])
     return rows
@@ -291,7 +249,7 @@ def _inner_chunk(problem: Problem, rows: int) -> int:
     return round_up(ceil_div(problem.inner, ceil_div(problem.inner, most)), unit)
 
 
-def _product(problem: Problem, chip: Platform, m: int, n: int, k: int, l1: int, bias: bool) -> Product:
+def _product(problem: Problem, chip: Platform, m: int, n: int, k: int, l1: int, bias: bool) -> CubeTiling:
     size = problem.element_bytes
     base_m = round_up(m, _FRACTAL)
     base_n = min(_unit(n), chip.l0c // (8 * base_m) // (2 * _FRACTAL) * 2 * _FRACTAL)
@@ -303,15 +261,8 @@ def _product(problem: Problem, chip: Platform, m: int, n: int, k: int, l1: int, 
     streamed = min(_STREAMED_STEP, max(1, (free - 2 * tile_b) // (2 * tile_a)))
     step_ka = steps if keeps_a else min(streamed, steps)
     depth_a = step_ka if keeps_a else 2 * step_ka
-    step_kb = _divisor_up_to(step_ka, (free - depth_a * tile_a) // (2 * tile_b))
-    return Product(base_m, base_n, base_k, step_ka, depth_a, step_kb, keeps_a)
-
-
-def _divisor_up_to(number: int, limit: int) -> int:
-    divisor = max(1, min(number, limit))
-    while number % divisor:
-        divisor -= 1
-    return divisor
+    step_kb = divisor_up_to(step_ka, (free - depth_a * tile_a) // (2 * tile_b))
+    return CubeTiling(base_m, base_n, base_k, step_ka, depth_a, step_kb, keeps_a, db_l0c=1)
 
 
 def _slot_bytes(problem: Problem, rows: int, chunk: int) -> int:

@@ -8,34 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
 from atcfuse.rule.types import ELEMENT_TYPES
 from atcfuse.tiling import Platform, ceil_div, round_up
-from atcfuse.tiling.cube import Prediction
+from atcfuse.tiling.cube import MAX_ROWS, Counts, CubeTiling, Prediction, cube_tiling, rows_and_groups, tasks_of
 from atcfuse.tiling.row_norm import SUMMANDS, period_of, sum_shape
 
 MAX_PROJECTIONS = 4
 _TILES = 2  # buffers of a vector queue
-_MAX_ROWS = 128
 _MAX_UNIT = 256
 _MAX_STRIDE = 65535
-_BASE_K_BYTES = 128
 _FRACTAL = 16
 _LANE = 64
 _BLOCK_FLOATS = 8
 _SMALL_BYTES = 320
 _STATISTICS_BYTES = 64
 _SLOT_ALIGNMENT = 512
-_MESSAGE_BYTES = 128
-_L1_RESERVE = 2_048
 _LOAD_BYTES = 32  # into L1, a cycle
 _ROW_INSTRUCTIONS = 25
 _SUMMAND_INSTRUCTIONS = 5  # of a row, for each further summand
 _START_UP = 16  # cycles of a vector instruction beside its repeats
-_STREAMED_STEP = 4  # base blocks along K in L1 where A does not stay there
 _BYTES = {ELEMENT_TYPES[name]: size for name, size in (("float32", 4), ("float16", 2), ("bfloat16", 2))}
 
 
@@ -109,14 +104,7 @@ class Plan:
     slot_pitch: int
     bias_offset: int
     slot_bytes: int
-    base_m: int
-    base_n: int
-    base_k: int
-    step_ka: int
-    depth_a: int
-    step_kb: int
-    keeps_a: bool
-    db_l0c: int
+    cube: CubeTiling
 
     @property
     def tasks(self) -> int:
@@ -153,8 +141,8 @@ class Plan:
             offset += round_up(last - first, _BLOCK_FLOATS)
 
     def tasks_of(self, core: int) -> range:
-        """The tasks of a vector core. The second core of each cube core comes after all first ones."""
-        return range(core % 2 * self.blocks + core // 2, self.tasks, 2 * self.blocks)
+        """The tasks of a vector core."""
+        return tasks_of(core, self.blocks, self.tasks)
 
     def rows_of(self, task: int) -> int:
         """Rows of a task; the last block may be shorter."""
@@ -209,19 +197,10 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     size = problem.element_bytes
     unit = min(_MAX_UNIT, round_up(problem.widest, 2 * _FRACTAL))
     units = sum(ceil_div(p.columns, unit) for p in problem.projections)
-    rows, groups = _split(problem, chip, units, unit)
+    rows, groups = rows_and_groups(units, unit, chip.cube_cores, partial(_estimate, problem, chip))
     pitch = round_up(problem.hidden, _FRACTAL) if problem.norm else problem.hidden
     bias_offset = rows * pitch * size if problem.norm else 0
     bias_columns = ceil_div(units, groups) * unit if problem.widens_bias else 0
-    base_m = round_up(rows, _FRACTAL)
-    base_k = min(_BASE_K_BYTES // size, round_up(problem.hidden, _FRACTAL))
-    steps = ceil_div(problem.hidden, base_k)
-    tile_a = base_m * base_k * size
-    l1 = chip.l1 - _L1_RESERVE
-    keeps_a = steps * tile_a <= l1 * 2 // 3
-    step_ka = steps if keeps_a else min(_STREAMED_STEP, steps)
-    depth_a = step_ka if keeps_a else 2 * step_ka
-    free = l1 - depth_a * tile_a - (unit * 4 if problem.any_bias else 0)
     tasks = ceil_div(problem.rows, rows) * groups
     return Plan(
         problem=problem,
@@ -233,14 +212,7 @@ def plan(problem: Problem, chip: Platform) -> Plan:
         slot_pitch=pitch,
         bias_offset=bias_offset,
         slot_bytes=round_up(bias_offset + 4 * bias_columns, _SLOT_ALIGNMENT),
-        base_m=base_m,
-        base_n=unit,
-        base_k=base_k,
-        step_ka=step_ka,
-        depth_a=depth_a,
-        step_kb=_divisor_up_to(step_ka, free // (2 * unit * base_k * size)),
-        keeps_a=keeps_a,
-        db_l0c=2 if base_m * unit * 8 <= chip.l0c else 1,
+        cube=cube_tiling(rows, problem.hidden, unit, size, problem.any_bias, chip),
     )
 
 
@@ -252,35 +224,13 @@ def predict(tiling: Plan) -> Prediction:
         counts.add_core(tiling, core)
     outputs = problem.rows * sum(p.columns for p in problem.projections) * problem.element_bytes
     kept = (problem.normalized + problem.keeps_sum) * problem.rows * problem.hidden * problem.element_bytes
-    base_a = tiling.base_m * tiling.base_k * problem.element_bytes
-    base_b = tiling.base_n * tiling.base_k * problem.element_bytes
-    bias_table = tiling.base_n * (2 if problem.element_bytes == 2 and not problem.widens_bias else 4)
-    return Prediction(
-        compulsory_bytes=_input_bytes(problem) + outputs + kept,
-        tensor_bytes_read=counts.tensor_read,
-        tensor_bytes_written=outputs + kept,
-        workspace_bytes_read=counts.workspace_read,
-        workspace_bytes_written=counts.workspace_written,
-        workspace_footprint=counts.footprint,
-        messages=counts.messages,
-        message_bytes=counts.messages * _MESSAGE_BYTES,
-        ub=_ub_bytes(tiling),
-        l1=tiling.depth_a * base_a + 2 * tiling.step_kb * base_b + (bias_table if problem.any_bias else 0),
-        l0a=2 * base_a,
-        l0b=2 * base_b,
-        l0c=tiling.base_m * tiling.base_n * 4 * tiling.db_l0c,
-    )
+    bias_bytes = 2 if problem.element_bytes == 2 and not problem.widens_bias else 4
+    peaks = tiling.cube.peaks(problem.element_bytes, bias_bytes if problem.any_bias else 0)
+    return counts.prediction(_input_bytes(problem), outputs + kept, _ub_bytes(tiling), peaks)
 
 
-@dataclass
-class _Counts:
-    """Sums over the vector cores."""
-
-    tensor_read: int = 0
-    workspace_read: int = 0
-    workspace_written: int = 0
-    footprint: int = 0
-    messages: int = 0
+class _Counts(Counts):
+    """Those of the kernel, core by core."""
 
     def add_core(self, tiling: Plan, core: int) -> None:
         problem, size = tiling.problem, tiling.problem.element_bytes
@@ -298,7 +248,7 @@ class _Counts:
                 self.messages += 1 + (columns != shaped_for)
                 shaped_for = columns
                 self.tensor_read += problem.hidden * piece.columns * size
-                loads_of_a = 1 if tiling.keeps_a else ceil_div(piece.columns, tiling.base_n)
+                loads_of_a = tiling.cube.loads_of_a(piece.columns)
                 if problem.norm:
                     self.workspace_read += row_bytes * loads_of_a
                 else:
@@ -355,22 +305,9 @@ def _chunk_columns(problem: Problem, chip: Platform) -> int:
     whole = round_up(problem.hidden, _FRACTAL)
     if whole * _bytes_per_column(problem) + _SMALL_BYTES <= chip.ub:
         return whole
-    free = chip.ub - _SMALL_BYTES - _MAX_ROWS * _STATISTICS_BYTES
+    free = chip.ub - _SMALL_BYTES - MAX_ROWS * _STATISTICS_BYTES
     most = free // _bytes_per_column(problem) // _LANE * _LANE
     return round_up(ceil_div(problem.hidden, ceil_div(problem.hidden, most)), _LANE)
-
-
-def _split(problem: Problem, chip: Platform, units: int, unit: int) -> tuple[int, int]:
-    """Rows of a task and groups of columns: the fewest bytes among what is at most a quarter slower than possible."""
-    candidates = [
-        (rows, groups, *_estimate(problem, chip, rows, groups, ceil_div(units, groups) * unit))
-        for rows in range(_MAX_ROWS, 0, -_FRACTAL)
-        for groups in range(1, min(units, 2 * chip.cube_cores) + 1)
-    ]
-    fastest = min(cycles for _, _, cycles, _ in candidates)
-    affordable = [c for c in candidates if c[2] <= fastest + fastest // 4]
-    rows, groups, _, _ = min(affordable, key=lambda c: c[3])
-    return rows, groups
 
 
 def _estimate(problem: Problem, chip: Platform, rows: int, groups: int, columns: int) -> tuple[int, int]:
@@ -383,10 +320,3 @@ def _estimate(problem: Problem, chip: Platform, rows: int, groups: int, columns:
     busiest = ceil_div(tasks, chip.cube_cores) * max(cube, loaded // _LOAD_BYTES)
     vector = ceil_div(tasks, 2 * chip.cube_cores) * min(rows, problem.rows) * row_cycles
     return busiest + vector, tasks * loaded
-
-
-def _divisor_up_to(number: int, limit: int) -> int:
-    divisor = max(1, min(number, limit))
-    while number % divisor:
-        divisor -= 1
-    return divisor

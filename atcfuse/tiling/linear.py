@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from atcfuse.tiling import Platform, ceil_div, round_up
-from atcfuse.tiling.cube import CubeTiling, Prediction, cube_tiling
+from atcfuse.tiling.cube import MAX_ROWS, Counts, CubeTiling, Prediction, cube_tiling, rows_and_groups, tasks_of
 from atcfuse.tiling.linear_problem import Problem, too_large
 
-_MAX_ROWS = 128
 _MAX_UNIT = 256
 _FRACTAL = 16
 _LANE = 64
@@ -22,7 +22,6 @@ _MAX_TILE_COLUMNS = 512
 _LEAST_TILE, _MOST_TILE = 2_048, 8_192
 _SMALL_BYTES = 320
 _STATISTICS_BYTES = 64
-_MESSAGE_BYTES = 128
 _LOAD_BYTES = 32  # into L1, a cycle
 _START_UP = 16  # cycles of a vector instruction beside its repeats
 
@@ -68,8 +67,8 @@ class Plan:
         return tiles + 4 * len(problem.vectors) * self.tile_columns + _norm_bytes(self)
 
     def tasks_of(self, core: int) -> range:
-        """The tasks of a vector core. The second core of each cube core comes after all first ones."""
-        return range(core % 2 * self.blocks + core // 2, self.tasks, 2 * self.blocks)
+        """The tasks of a vector core."""
+        return tasks_of(core, self.blocks, self.tasks)
 
     def rows_of(self, task: int) -> int:
         """Rows of a task; the last block may be shorter."""
@@ -102,7 +101,7 @@ def plan(problem: Problem, chip: Platform) -> Plan:
     size = problem.element_bytes
     unit = min(_MAX_UNIT, round_up(problem.columns, 2 * _FRACTAL))
     units = ceil_div(problem.columns, unit)
-    rows, groups = _split(problem, chip, units, unit)
+    rows, groups = rows_and_groups(units, unit, chip.cube_cores, partial(_estimate, problem, chip))
     widest = min(ceil_div(units, groups) * unit, problem.columns)
     tile_columns = min(_MAX_TILE_COLUMNS, round_up(widest, _FRACTAL))
     fixed = problem.temporary + 4 * len(problem.vectors) * tile_columns
@@ -139,29 +138,12 @@ def predict(tiling: Plan) -> Prediction:
     for core in range(2 * tiling.blocks):
         counts.add_core(tiling, core)
     outputs = problem.rows * (problem.columns + problem.hidden * problem.normalized) * size
-    return Prediction(
-        compulsory_bytes=_input_bytes(problem) + outputs,
-        tensor_bytes_read=counts.tensor_read,
-        tensor_bytes_written=outputs,
-        workspace_bytes_read=counts.workspace_read,
-        workspace_bytes_written=counts.workspace_written,
-        workspace_footprint=counts.footprint,
-        messages=counts.messages,
-        message_bytes=counts.messages * _MESSAGE_BYTES,
-        ub=tiling.ub,
-        **tiling.cube.peaks(size, size if problem.cube_bias else 0),
-    )
+    peaks = tiling.cube.peaks(size, size if problem.cube_bias else 0)
+    return counts.prediction(_input_bytes(problem), outputs, tiling.ub, peaks)
 
 
-@dataclass
-class _Counts:
-    """Sums over the vector cores."""
-
-    tensor_read: int = 0
-    workspace_read: int = 0
-    workspace_written: int = 0
-    footprint: int = 0
-    messages: int = 0
+class _Counts(Counts):
+    """Those of the kernel, core by core."""
 
     def add_core(self, tiling: Plan, core: int) -> None:
         problem, size = tiling.problem, tiling.problem.element_bytes
@@ -226,24 +208,11 @@ def _chunk_columns(problem: Problem, ub: int) -> int:
     whole = round_up(problem.hidden, _FRACTAL)
     if whole * problem.column_bytes + _SMALL_BYTES <= ub:
         return whole
-    free = ub - _SMALL_BYTES - _MAX_ROWS * _STATISTICS_BYTES
+    free = ub - _SMALL_BYTES - MAX_ROWS * _STATISTICS_BYTES
     most = free // problem.column_bytes // _LANE * _LANE
     if most < _LANE:
         return 0
     return round_up(ceil_div(problem.hidden, ceil_div(problem.hidden, most)), _LANE)
-
-
-def _split(problem: Problem, chip: Platform, units: int, unit: int) -> tuple[int, int]:
-    """Rows of a task and groups of columns: the fewest bytes among what is at most a quarter slower than possible."""
-    candidates = [
-        (rows, groups, *_estimate(problem, chip, rows, groups, ceil_div(units, groups) * unit))
-        for rows in range(_MAX_ROWS, 0, -_FRACTAL)
-        for groups in range(1, min(units, 2 * chip.cube_cores) + 1)
-    ]
-    fastest = min(cycles for _, _, cycles, _ in candidates)
-    affordable = [c for c in candidates if c[2] <= fastest + fastest // 4]
-    rows, groups, _, _ = min(affordable, key=lambda c: c[3])
-    return rows, groups
 
 
 def _estimate(problem: Problem, chip: Platform, rows: int, groups: int, columns: int) -> tuple[int, int]:

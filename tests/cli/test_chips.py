@@ -77,7 +77,10 @@ def test_no_decision_differs_without_a_reason(atcfuse: Run, reports: dict[str, P
         assert Counter(f["rule"] for f in difference["fusions"]["lost"]) >= fewer
         for lost in difference["fusions"]["lost"]:
             because = lost["because"]
-            if lost["rule"] == "elementwise":  # what is left over depends on what the other rules take
+            if lost["rule"] in (
+                "elementwise",
+                "layer_norm_operator",
+            ):  # what is left over depends on what the other rules take
                 assert because
                 continue
             if because["code"] in ("ATF330", "ATF339"):  # by figures: ATC has more passes of its own on some chips

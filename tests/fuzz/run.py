@@ -29,7 +29,7 @@ import kinds
 from judge import Task
 from limits import Outcome, Phase, run_limited
 
-from atcfuse import compiler
+from atcfuse.library import library
 
 SECONDS = 60.0
 """CPU seconds that a case may take; wall time three times as long."""
@@ -83,12 +83,7 @@ def schedule(only: str | None) -> Iterator[str]:
 
 def warm() -> None:
     """Reads what every case needs once, before the first fork."""
-    rules, kernels = compiler.load_rules, compiler.load_kernels
-    ours = [compiler.data_folder("rules")]
-    known = kernels(compiler.data_folder("kernels"))
-    book = rules(ours, known)
-    compiler.load_kernels = lambda folder: known
-    compiler.load_rules = lambda where, given: book if list(where) == ours else rules(where, given)
+    library()
     import onnxruntime  # noqa: F401
 
     import atcfuse.cli.optimize  # noqa: F401

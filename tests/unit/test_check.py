@@ -198,7 +198,7 @@ def test_domain_imported_twice() -> None:
 
 @pytest.mark.parametrize(("opset", "fits"), [(16, False), (17, True), (18, True)])
 def test_layer_normalization_is_registered_for_two_opsets(opset: int, fits: bool) -> None:
-    checked = model([node("LayerNormalization", ["x", "x"], ["y"])], opsets={"": opset})
+    checked = model([node("LayerNormalization", ["x", "x", "x"], ["y"])], opsets={"": opset})
     if fits:
         assert atc_findings(checked) == []
     else:
@@ -229,6 +229,22 @@ def test_operators_that_a_lower_opset_does_not_save_are_told_beside_the_opset() 
 
 def test_ascend_quantization_is_registered_beyond_18() -> None:
     assert atc_findings(model([node("AscendQuant", ["x"], ["y"])], opsets={"": 22})) == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "opset", "expected"),
+    [
+        (["x", "g"], 17, ["ATF440"]),
+        (["x", "g", ""], 18, ["ATF433", "ATF440"]),
+        (["x", "g", "b"], 17, []),
+        (["x", "g"], 20, ["ATF410"]),
+    ],
+)
+def test_a_norm_without_shift_is_told_where_there_is_a_plugin(
+    inputs: list[str], opset: int, expected: list[str]
+) -> None:
+    found = codes(atc_findings(model([node("LayerNormalization", inputs, ["y"])], opsets={"": opset})))
+    assert [code for code in found if code != "ATF439"] == expected  # nothing makes scale and shift here
 
 
 def test_operators_of_onnxruntime() -> None:

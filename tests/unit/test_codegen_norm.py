@@ -330,8 +330,17 @@ def test_tiling_in_python_equals_the_tiling_of_the_host(case: Case, dtype: dict[
             continue
         t = plan(problem, replace(PLATFORM_910B, cube_cores=cores))
         expected = [t.blocks, t.rows_per_task, t.groups, t.unit_columns, t.chunk_columns, t.slot_pitch, t.bias_offset]
-        expected += [t.slot_bytes, t.workspace_bytes, t.base_m, t.base_n, t.base_k, t.step_ka, t.depth_a, t.step_kb]
-        expected += [int(t.keeps_a), t.db_l0c]
+        expected += [
+            t.slot_bytes,
+            t.workspace_bytes,
+            t.cube.base_m,
+            t.cube.base_n,
+            t.cube.base_k,
+            t.cube.step_ka,
+            t.cube.depth_a,
+            t.cube.step_kb,
+        ]
+        expected += [int(t.cube.keeps_a), t.cube.db_l0c]
         assert [int(word) for word in found] == expected, numbers
 
 

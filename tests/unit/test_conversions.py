@@ -36,7 +36,7 @@ def test_a_product_between_vector_operators_has_changes_on_both_sides() -> None:
         product("m", "r", "w", "y", SIZES),
         elementwise("Exp", ["y"], "z", 9),
     ]
-    works[1] = replace(works[1], constants=frozenset({"w"}))
+    works[1] = works[1]._replace(constants=frozenset({"w"}))
     found = with_layout_changes(works)
     assert ops(found) == ["Relu", "TransData", "MatMul", "TransData", "Exp"]
     assert [work.added for work in found] == [False, True, False, True, False]
@@ -51,7 +51,7 @@ def test_a_product_between_vector_operators_has_changes_on_both_sides() -> None:
 
 def test_what_a_product_hands_to_a_product_stays_as_it_lies() -> None:
     pair = [product("m", "x", "w", "y", SIZES), product("n", "y", "v", "z", SIZES)]
-    pair = [replace(work, constants=frozenset({"w", "v"})) for work in pair]
+    pair = [work._replace(constants=frozenset({"w", "v"})) for work in pair]
     assert ops(with_layout_changes(pair)) == ["TransData", "MatMul", "MatMul", "TransData"]
     assert ops(with_layout_changes(pair, ["y"])) == ["TransData", "MatMul", "TransData", "MatMul", "TransData"]
     assert ops(with_layout_changes(pair, fractal=["x"])) == ["MatMul", "MatMul", "TransData"]
@@ -59,12 +59,12 @@ def test_what_a_product_hands_to_a_product_stays_as_it_lies() -> None:
 
 def test_a_value_is_changed_once_for_all_its_readers() -> None:
     twice = [product("m", "x", "w", "y", SIZES), product("n", "x", "v", "z", SIZES)]
-    twice = [replace(work, constants=frozenset({"w", "v"})) for work in twice]
+    twice = [work._replace(constants=frozenset({"w", "v"})) for work in twice]
     assert ops(with_layout_changes(twice)) == ["TransData", "MatMul", "TransData", "MatMul", "TransData"]
 
 
 def test_a_product_that_nothing_reads_changes_no_result() -> None:
-    unread = replace(product("m", "x", "w", "y", SIZES), writes={}, constants=frozenset({"w"}))
+    unread = product("m", "x", "w", "y", SIZES)._replace(writes={}, constants=frozenset({"w"}))
     assert ops(with_layout_changes([unread])) == ["TransData", "MatMul"]
 
 
@@ -93,7 +93,7 @@ def test_changes_are_in_traffic_and_time_but_no_launches_of_the_graph() -> None:
 
 def test_an_input_that_a_product_made_is_changed_before_the_kernel_only() -> None:
     works = [
-        replace(product("m", "x", "w", "y", SIZES), constants=frozenset({"w"})),
+        product("m", "x", "w", "y", SIZES)._replace(constants=frozenset({"w"})),
         elementwise("Relu", ["y"], "z", 9),
     ]
     kernel = KernelWork("k", {"x": 8192}, {"z": 18}, around=(transdata_work("x", 8192),))

@@ -89,7 +89,7 @@ def test_a_reshape_in_a_branch_need_not_run() -> None:
 
 def test_what_was_found_outlives_the_reshape() -> None:
     model = traced("r = Relu(x)\ny = Reshape(r, target)")
-    known = {scope.path: scope.facts for scope in model.scopes()}
+    known = {scope.path: scope for scope in model.scopes()}
     del model.proto.graph.node[-1]
     again = Model(model.proto)
     infer(again, known)

@@ -31,7 +31,8 @@ def parsed(text: str) -> onnx.ModelProto:
 
 def compared(model: onnx.ModelProto) -> Counter[str]:
     """The operators of the optimized model, which gives the same numbers for several sizes."""
-    done = atcfuse.optimize(model, dialect="portable", min_saving_us=0.0).model
+    off = frozenset({"layer_norm_operator"})
+    done = atcfuse.optimize(model, dialect="portable", min_saving_us=0.0, disabled=off).model
     before, after = plain.plain_session(model), plain.plain_session(done)
     rng = np.random.default_rng(3)
     for batch, length in ((1, 1), (2, 5), (3, 8)):

@@ -253,7 +253,7 @@ def test_products_read_whole_operands_a_whole_number_of_times(batch: int, m: int
 
 @pytest.mark.parametrize("empty", ["batch", "m", "n", "k"])
 def test_a_product_of_empty_tensors_reads_what_is_not_empty(empty: str) -> None:
-    cut = plan_product(replace(Product(2, 128, 64, 16), **{empty: 0}), PLATFORM_910B)
+    cut = plan_product(Product(2, 128, 64, 16)._replace(**{empty: 0}), PLATFORM_910B)
     assert cut.tasks >= 1
     assert (cut.a_reads == 0) == (empty in ("batch", "m", "k"))
 

@@ -66,6 +66,21 @@ def test_json_has_sorted_keys_two_spaces_and_exact_floats():
     assert to_json({"b": 0.1, "a": [1e-12]}) == '{\n  "a": [\n    1e-12\n  ],\n  "b": 0.1\n}\n'
 
 
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20
+)
+
+
+@given(st.dictionaries(st.text(), _VALUES, max_size=4))
+def test_json_is_what_the_standard_encoder_writes_also_where_values_are_shared(document):
+    document = {**document, "again": document, "twice": [document, list(document), {"deeper": document}]}
+    standard = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
+    assert json.loads(to_json(document)) == json.loads(standard)
+    if standard.isascii() and "\x7f" not in standard:
+        assert to_json(document) == standard + "\n"
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_json_refuses_what_is_no_number(value):
     with pytest.raises(ValueError, match="JSON"):

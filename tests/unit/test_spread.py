@@ -195,6 +195,7 @@ NUMBERS = st.one_of(
 )
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(

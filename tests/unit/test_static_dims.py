@@ -25,7 +25,7 @@ TEXT = """(float[B,S,64] x, float[64] g, float[64] b, float[64,64] v, float[64,6
 
 def tools_with(static: dict[str, tuple[int, ...]]) -> Toolbox:
     """The rules and kernels, where those of a norm with one product and with several need these axes to be numbers."""
-    tools = toolbox(Options(dialect="portable"))
+    tools = toolbox(Options(dialect="portable", disabled=frozenset({"layer_norm_operator"})))
     changed = {
         n: replace(tools.kernels[n], static=tuple(static.items())) for n in ("layer_norm_qkv", "layer_norm_linear")
     }

@@ -76,7 +76,7 @@ class Evaluator:
     def __init__(
         self,
         model: Model,
-        known: Mapping[str, Mapping[str, Fact]] | None = None,
+        known: Mapping[str, Scope] | None = None,
         pins: Pins | None = None,
     ) -> None:
         self.model = model
@@ -195,9 +195,11 @@ class Evaluator:
 
     def _sources(self, scope: Scope, given: Sequence[Fact] | None, named: Callable[[str], str]) -> None:
         facts = scope.facts
-        for tensor in scope.graph.initializer:
-            if tensor.name in scope.initializers:
-                facts[tensor.name] = self._one(tensor_fact(tensor, self.model))
+        before = self.known.get(scope.path)
+        tensors, told = ({}, {}) if before is None else (before.initializers, before.facts)
+        for name, tensor in scope.initializers.items():
+            same = tensors.get(name) is tensor and name in told
+            facts[name] = told[name] if same else self._one(tensor_fact(tensor, self.model))
         for sparse in scope.graph.sparse_initializer:
             if sparse.values.name not in scope.inputs:
                 facts[sparse.values.name] = Fact(sparse.values.data_type, tuple(sparse.dims))
@@ -216,9 +218,9 @@ class Evaluator:
 
     def _hinted(self, call: Call, name: str) -> Fact:
         scope = call.scope
-        known = self.known.get(scope.path, {}).get(name)
-        if known is not None:
-            return known
+        before = self.known.get(scope.path)
+        if before is not None and name in before.facts:
+            return before.facts[name]
         scope.hinted.add(name)
         hints = self.hints.get(id(scope))
         if hints is None:
@@ -258,13 +260,13 @@ def _declared_dim(dim: TensorShapeProto.Dimension, parse: Callable[[str], Dim | 
     return parse(dim.dim_param) if dim.dim_param else None
 
 
-def _pinned_before(main: Scope, known: Mapping[str, Mapping[str, Fact]]) -> Pins:
+def _pinned_before(main: Scope, known: Mapping[str, Scope]) -> Pins:
     """The extents that were found to have one number while the model had the nodes that tell."""
-    facts = known.get(main.path)
-    if facts is None:
+    before = known.get(main.path)
+    if before is None:
         return {}
     texts = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in main.graph.input}
-    return of_inputs(facts, texts)
+    return of_inputs(before.facts, texts)
 
 
 def _parameters(kind: TypeProto) -> Iterable[str]:
