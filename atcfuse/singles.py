@@ -13,7 +13,7 @@ from atcfuse.match.values import Refusal
 from atcfuse.reasons import DECISIONS, SINGLE
 from atcfuse.rewrite import Fusion
 from atcfuse.rounds import asked_for, carry_out, selected
-from atcfuse.rule.model import Rule, RuleBook
+from atcfuse.rule.model import Rule
 from atcfuse.run import Findings, Kept, Toolbox
 
 GIVEN_UP = DECISIONS | {"ATF321", "ATF322", "ATF325"}
@@ -25,7 +25,7 @@ def replace_singles(model: Model, tools: Toolbox, findings: Findings) -> bool:
     rules = tuple(r for r in tools.book.rules if r.level == SINGLE and r.opset[0] <= model.opset <= r.opset[1])
     if not rules:
         return False
-    lookup = Lookup.of(RuleBook(rules, tools.book.fragments))
+    lookup = Lookup.of(tools.book.fusing)
     ready: list[Fusion] = []
     kept: list[Kept] = []
     for scope in model.scopes():
