@@ -121,7 +121,7 @@ class Moved:
 
     `nodes` are the names of the nodes in which it spells an operator that no rule knows, `others` that operator's
     outputs but for the first. `standing` are the names of all nodes that it put in the place of others, which were so
-    many `launches`, but for those that a move before it made.
+    many `launches`, but for those that a move before it made. `idle` are names of nodes that do nothing.
     """
 
     name: str
@@ -133,6 +133,7 @@ class Moved:
     others: frozenset[str]
     kernel: str
     by_groups: bool
+    idle: frozenset[str]
 
 
 def find(model: Model, keep: KeepNodes, stuck: Collection[str] = (), kinds: Sequence[Kind] = KINDS) -> list[Begun]:
@@ -183,7 +184,13 @@ def _moved(
     nodes = standing if kind.operator else frozenset[str]()
     others = frozenset(o for node in replaced for o in node.outputs[1:]) if kind.operator else frozenset[str]()
     launches = sum(found[node.index] == "launch" and node.name not in earlier for node in replaced)
-    return Moved(begun.move.name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups)
+    idle = frozenset(n.name for n in replacement.made if n.idle)
+    return Moved(begun.move.name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups, idle)
+
+
+def idle(moved: Sequence[Moved]) -> frozenset[str]:
+    """The names of all nodes that moves made and that do nothing."""
+    return frozenset[str]().union(*(move.idle for move in moved))
 
 
 def stuck(model: Model, moved: Sequence[Moved], *, by_groups: bool = False) -> frozenset[str]:
