@@ -32,7 +32,7 @@ def replace_singles(model: Model, tools: Toolbox, findings: Findings) -> bool:
         finder = RuleFinder(scope, lookup)
         for rule in rules:
             _ask(finder, rule, tools, findings, ready, kept)
-    selection, beaten = selected(ready, findings.pricer, tools.options.forced)
+    selection, beaten = selected(ready, findings, tools.options.forced)
     chosen, kept = selection.chosen, kept + beaten
     taken = {(f.match.scope.path, f.match.scope.nodes[i].name) for f in chosen for i in f.match.members}
     findings.kept = _told(findings.kept, kept, taken)
