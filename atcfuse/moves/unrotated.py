@@ -95,7 +95,7 @@ def _normed(scope: Scope, reader: Node, value: str, streams: bool = True) -> tup
             return (last or maker,)
         if maker.op == "Concat":
             return _of_streams(scope, maker) if streams else None
-        source = maker.inputs[0] if maker.op in ("Transpose", *RESHAPES) else _times_number(scope, maker)
+        source = maker.input(0) if maker.op in ("Transpose", *RESHAPES) else _times_number(scope, maker)
         if source is None:
             return None
         last = (last or maker) if _keeps_vectors(maker) else None
