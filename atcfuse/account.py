@@ -16,7 +16,7 @@ from atcfuse.device import Device
 from atcfuse.diagnostics import Diagnostic
 from atcfuse.estimate import ModelCost, model_cost, narrows, planned_share
 from atcfuse.graph.index import Model
-from atcfuse.graph.traffic import KindsOf, Remembered, Sizes, Traffic, element_bits, kinds, measure
+from atcfuse.graph.traffic import KindsOf, Sizes, Traffic, element_bits, kinds, measure
 from atcfuse.kernel import DOMAIN
 from atcfuse.sequence import in_order, launched
 from atcfuse.switches import explain_switch
@@ -93,7 +93,7 @@ def document(
 ) -> dict[str, Any]:
     """The report document of design §7."""
     pricer = findings.pricer
-    kinds_of = pricer.kinds_of if pricer else Remembered()
+    kinds_of = findings.kinds_of
     costs = _cost(model, tools, start.sizes, pricer), _cost_after_atc(model, tools, start.sizes, pricer)
     fusions = [
         {**entries.of_fusion(f, n, start.sizes, kinds_of), **(pricer.describe(f, tools.stages) if pricer else {})}

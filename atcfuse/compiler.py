@@ -20,7 +20,7 @@ from atcfuse.graph.reroll import Short, layers_of, shorten
 from atcfuse.graph.schema import signature
 from atcfuse.graph.snapshot import Snapshot
 from atcfuse.graph.spread import spread
-from atcfuse.graph.traffic import Remembered, Sizes
+from atcfuse.graph.traffic import Sizes
 from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import KeepNodes, parse_keep_nodes
@@ -231,13 +231,15 @@ def _fused(
     trials: dict[tuple[str, str], Kept] = {}
     snapshot = Snapshot.of(model) if begun else None
     while begun:
-        kinds_of = pricer.kinds_of if pricer else Remembered()
+        findings = Findings(pricer)
+        kinds_of = findings.kinds_of
         moved = moves.carry_out(model, begun, kinds_of)
+        kinds_of.idle = moves.idle(moved)
         model = _indexed(model)
         if behind := moves.find(model, tools.keep, stuck, [kind for kind in kinds if kind.follows]):
             moved += moves.carry_out(model, behind, kinds_of, moved)
+            kinds_of.idle = moves.idle(moved)
             model = _indexed(model)
-        findings = Findings(pricer)
         known = _names_of(model)
         model = _by_rules(model, _finders(model, tools, lookup, pricer), tools, lookup, findings)
         left = moves.stuck(model, moved)

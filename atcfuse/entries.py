@@ -63,7 +63,7 @@ def _entry(
         "name": name,
         "rule": match.rule.name,
         "op": op,
-        "nodes": [scope.nodes[i].name for i in members],
+        "nodes": [scope.nodes[i].name for i in members if kind[i] != "idle"],
         "choices": dict(label.split("=", 1) for label in match.labels),
         "attributes": attributes,
         "launches_saved": len(launched) - left[0],

@@ -13,7 +13,7 @@ from atcfuse.decide import kept_by_user
 from atcfuse.fold import Folding, fold
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
-from atcfuse.graph.traffic import Kind, Remembered
+from atcfuse.graph.traffic import Kind
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
 from atcfuse.rewrite import foldings
@@ -28,7 +28,7 @@ def take_away(model: Model, tools: Toolbox, findings: Findings) -> bool:
     if not rules:
         return False
     lookup = Lookup.of(book)
-    kinds_of = findings.pricer.kinds_of if findings.pricer else Remembered()
+    kinds_of = findings.kinds_of
     told = {(k.scope.path, k.anchor) for k in findings.kept}
     chosen: list[Folding] = []
     for scope in model.scopes():

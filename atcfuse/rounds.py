@@ -12,7 +12,6 @@ from atcfuse.fold import Folding, fold
 from atcfuse.graph.edit import Names, apply
 from atcfuse.graph.index import Model, Scope
 from atcfuse.graph.infer import infer
-from atcfuse.graph.traffic import Remembered
 from atcfuse.match.find import Lookup, Match, RuleFinder
 from atcfuse.match.heads import Heads
 from atcfuse.match.values import Built, Refusal
@@ -137,7 +136,7 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     pricer = findings.pricer
     # What is left over is only known when nothing larger fuses any more: a fusion may make room for another one.
     larger = [f for f in fusions if f.match.rule.level != LAST]
-    selection, beaten = selected(larger or fusions, pricer, tools.options.forced)
+    selection, beaten = selected(larger or fusions, findings, tools.options.forced)
     findings.finished, findings.waiting = not larger, _any_left(fusions, selection.chosen)
     kept = _reasons(searched, refused, selection.chosen)
     kept += [*beaten, *(_lost(loser, winner, pricer) for loser, winner in selection.losers)]
@@ -148,10 +147,10 @@ def one_round(model: Model, finders: Sequence[RuleFinder], tools: Toolbox, findi
     return carry_out(model, selection.chosen, findings)
 
 
-def selected(fusions: Sequence[Fusion], pricer: Pricer | None, forced: Collection[str]) -> tuple[Selection, list[Kept]]:
+def selected(fusions: Sequence[Fusion], findings: Findings, forced: Collection[str]) -> tuple[Selection, list[Kept]]:
     """The fusions to carry out; those without which the model, or ATC by itself, has fewer launches or takes less."""
+    pricer, kinds_of = findings.pricer, findings.kinds_of
     gain = pricer.gain if pricer else _most_nodes
-    kinds_of = pricer.kinds_of if pricer else Remembered()
     beaten: dict[int, Kept] = {}
     while True:
         selection = select([f for f in fusions if id(f) not in beaten], gain)
@@ -184,8 +183,7 @@ def views_between(model: Model, tools: Toolbox, findings: Findings) -> autofuse.
     """Views between element-wise operators that may be moved behind them, where groups are made at all."""
     if not _groups(model, tools) or tools.why_off(autofuse.RULE) is not None:
         return None
-    kinds_of = findings.pricer.kinds_of if findings.pricer else Remembered()
-    return autofuse.find_moves(model, _limits(tools), kinds_of, tools.keep)
+    return autofuse.find_moves(model, _limits(tools), findings.kinds_of, tools.keep)
 
 
 def _groups(model: Model, tools: Toolbox) -> bool:
@@ -206,7 +204,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
         return False
     rule = autofuse.RULE
     pricer, device, off = findings.pricer, tools.device, tools.why_off(rule)
-    kinds_of = pricer.kinds_of if pricer else Remembered()
+    kinds_of = findings.kinds_of
     limits = _limits(tools)
     ready: list[Fusion] = []
     for scope in model.scopes():
@@ -228,7 +226,7 @@ def group_leftovers(model: Model, tools: Toolbox, findings: Findings) -> bool:
             reason = tools.keep.reason(node.name, node.op)
             refusal = Refusal("ATF325", reason, node.name)
             findings.kept.append(Kept(rule, scope, node.name, node.index, refusal, frozenset({node.index})))
-    selection, beaten = selected(ready, pricer, tools.options.forced)
+    selection, beaten = selected(ready, findings, tools.options.forced)
     findings.kept += beaten
     return carry_out(model, selection.chosen, findings)
 

@@ -9,6 +9,7 @@ from atcfuse.decide import Pricer
 from atcfuse.device import Device
 from atcfuse.fold import Folding
 from atcfuse.graph.index import Scope
+from atcfuse.graph.traffic import Remembered
 from atcfuse.graph.unroll import Unrolling
 from atcfuse.keep_nodes import NO_NODES, KeepNodes
 from atcfuse.kernel import KernelSpec
@@ -70,6 +71,7 @@ class Findings:
 
     pricer: Pricer | None
 
+    kinds_of: Remembered = field(init=False)
     folded: list[tuple[Folding, str]] = field(default_factory=list)
     unfolded: list[Kept] = field(default_factory=list)
     fusions: list[tuple[Fusion, str]] = field(default_factory=list)
@@ -87,3 +89,6 @@ class Findings:
     """Whether they were carried out."""
     unrolled: Sequence[Unrolling] = ()
     """Stretches of layers for which those of a short model stand in all of the above."""
+
+    def __post_init__(self) -> None:
+        self.kinds_of = self.pricer.kinds_of if self.pricer else Remembered()

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from atcfuse.graph.index import Model
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
-from atcfuse.reasons import DECISIONS, SINGLE
+from atcfuse.reasons import DECISIONS
 from atcfuse.rewrite import Fusion
 from atcfuse.rounds import asked_for, carry_out, selected
 from atcfuse.rule.model import Rule
@@ -22,17 +22,18 @@ GIVEN_UP = DECISIONS | {"ATF321", "ATF322", "ATF325"}
 
 def replace_singles(model: Model, tools: Toolbox, findings: Findings) -> bool:
     """Replaces them by what rules of level `operator` make of them; False where there are none."""
-    rules = tuple(r for r in tools.book.rules if r.level == SINGLE and r.opset[0] <= model.opset <= r.opset[1])
+    book = tools.book.of_operators
+    rules = [r for r in book.rules if r.opset[0] <= model.opset <= r.opset[1]]
     if not rules:
         return False
-    lookup = Lookup.of(tools.book.fusing)
+    lookup = Lookup.of(book)
     ready: list[Fusion] = []
     kept: list[Kept] = []
     for scope in model.scopes():
         finder = RuleFinder(scope, lookup)
         for rule in rules:
             _ask(finder, rule, tools, findings, ready, kept)
-    selection, beaten = selected(ready, findings.pricer, tools.options.forced)
+    selection, beaten = selected(ready, findings, tools.options.forced)
     chosen, kept = selection.chosen, kept + beaten
     taken = {(f.match.scope.path, f.match.scope.nodes[i].name) for f in chosen for i in f.match.members}
     findings.kept = _told(findings.kept, kept, taken)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, S
 from atcfuse.decide import DEPTH
 from atcfuse.graph.fixed import is_given
 from atcfuse.graph.index import Model, Scope
-from atcfuse.graph.traffic import VIEWS, Kind, KindsOf, Remembered
+from atcfuse.graph.traffic import VIEWS, Kind, KindsOf
 from atcfuse.kernel import DOMAIN
 from atcfuse.match.values import Built, Refusal, Value
 from atcfuse.moves import Moved
@@ -118,7 +118,7 @@ def moves_raising(
             sets.join(owner.setdefault(node, move.name), move.name)
     if not owner:
         return {}
-    kinds_of = findings.pricer.kinds_of if findings.pricer else Remembered()
+    kinds_of = findings.kinds_of
     before, after = Counter({m.name: m.launches for m in moved}), Counter[str]()
     made: dict[str, str] = {}
     for fusion, name in findings.fusions:

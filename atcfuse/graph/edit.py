@@ -27,7 +27,7 @@ class NewNode:
     """A node to be made; an input may be a name or a tuple of integers, which becomes an initializer.
 
     `like` is the node whose metadata it inherits, `metadata` what is added to it; a node with metadata of its own has
-    none of ours from elsewhere.
+    none of ours from elsewhere. An `idle` one does nothing: it is there for a pattern alone.
     """
 
     op: str
@@ -39,6 +39,7 @@ class NewNode:
     overload: str = ""
     like: int | None = None
     metadata: tuple[tuple[str, str], ...] = ()
+    idle: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from atcfuse.graph.fixed import fixed, is_given
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.schema import RESHAPES
 
-Kind = Literal["launch", "view", "host"]
+Kind = Literal["launch", "view", "host", "idle"]
 
 VIEWS = RESHAPES | {"Identity"}
 _HOST_SOURCES = frozenset({"Shape", "Size", "Constant"})
@@ -114,15 +114,22 @@ def kinds(scope: Scope) -> dict[int, Kind]:
 
 
 class Remembered:
-    """`kinds`, worked out once a scope. Facts must be known before the first question."""
+    """`kinds`, worked out once a scope. Facts must be known before the first question.
+
+    `idle` are names of nodes that a move made and that do nothing: no launches, and nothing is credited for them.
+    """
 
     def __init__(self) -> None:
+        self.idle: frozenset[str] = frozenset()
         self._found: dict[int, tuple[Scope, dict[int, Kind]]] = {}
 
     def __call__(self, scope: Scope) -> dict[int, Kind]:
         """What every node of a scope is."""
         if id(scope) not in self._found:
-            self._found[id(scope)] = scope, kinds(scope)
+            found = kinds(scope)
+            if self.idle:
+                found |= {n.index: "idle" for n in scope.nodes if n.name in self.idle and found[n.index] == "launch"}
+            self._found[id(scope)] = scope, found
         return self._found[id(scope)][1]
 
     def adopt(self, scope: Scope, other: Scope, likes: Sequence[int]) -> None:

@@ -154,7 +154,7 @@ class Moved:
 
     `nodes` are the names of the nodes in which it spells an operator that no rule knows, `others` that operator's
     outputs but for the first. `standing` are the names of all nodes that it put in the place of others, which were so
-    many `launches`, but for those that a move before it made.
+    many `launches`, but for those that a move before it made. `idle` are names of nodes that do nothing.
     """
 
     name: str
@@ -166,6 +166,7 @@ class Moved:
     others: frozenset[str]
     kernel: str
     by_groups: bool
+    idle: frozenset[str]
     is_foreign: bool = False
 
 
@@ -248,7 +249,13 @@ def _moved(
     others = frozenset(o for node in replaced for o in node.outputs[1:]) if kind.operator else frozenset[str]()
     launches = sum(found[node.index] == "launch" and node.name not in earlier for node in replaced)
     name, foreign = begun.move.name, kind.is_foreign
-    return Moved(name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups, foreign)
+    idle = frozenset(n.name for n in replacement.made if n.idle)
+    return Moved(name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups, idle, foreign)
+
+
+def idle(moved: Sequence[Moved]) -> frozenset[str]:
+    """The names of all nodes that moves made and that do nothing."""
+    return frozenset[str]().union(*(move.idle for move in moved))
 
 
 def stuck(model: Model, moved: Sequence[Moved], *, by_groups: bool = False) -> frozenset[str]:

@@ -51,17 +51,20 @@ class Respelling(Several):
 
 @dataclass
 class Steps:
-    """The nodes that an operator is spelled out in, one after the other."""
+    """The nodes that an operator is spelled out in, one after the other; `idle` are those that do nothing."""
 
     node: Node
     names: Names
     made: list[NewNode] = field(default_factory=list)
+    idle: bool = False
 
     def add(self, op: str, *inputs: str | tuple[int, ...], **attributes: Any) -> str:
         """One more node; the value that it makes."""
         output = self.names.fresh(f"{self.node.outputs[0]}/{op}")
         name = self.names.fresh(f"{self.node.name}/{op}")
-        self.made.append(NewNode(op, name, inputs, (output,), tuple(attributes.items()), like=self.node.index))
+        self.made.append(
+            NewNode(op, name, inputs, (output,), tuple(attributes.items()), like=self.node.index, idle=self.idle)
+        )
         return output
 
     def number(self, value: float, dtype: np.dtype[Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Literal as OneOf
 
 from atcfuse.diagnostics import Span
 from atcfuse.expr import Expr
-from atcfuse.rule.terms import Alternative, Condition, Step
+from atcfuse.rule.terms import Alternative, Call, Condition, Step, subterms
 from atcfuse.rule.types import TypeSpec
 
 CHIPS = ("310B", "310P", "910", "910B")
@@ -178,6 +178,13 @@ class RuleBook:
     def fusing(self) -> RuleBook:
         """The book without rules that take launches away, which look for nothing else and come last."""
         return replace(self, rules=tuple(rule for rule in self.rules if not rule.removes))
+
+    @cached_property
+    def of_operators(self) -> RuleBook:
+        """The rules of level `operator`, and the fragments if any of them calls one."""
+        rules = tuple(rule for rule in self.rules if rule.level == "operator")
+        heads = {t.head for rule in rules for step in rule.steps for t in subterms(step.term) if isinstance(t, Call)}
+        return RuleBook(rules, self.fragments if heads & self.fragments.keys() else {})
 
     @cached_property
     def removing(self) -> RuleBook:

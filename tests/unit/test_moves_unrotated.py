@@ -33,6 +33,13 @@ def rms(name: str, x: str, gamma: str) -> str:
         {name}s = Sqrt({name}e) {name}u = Div({x}, {name}s) {name} = Mul({name}u, {gamma}) """
 
 
+STREAMS = f"""(float[2,6,8] xq, float[2,6,8] xk, float[2,6,8] xv, float[2,3,8] zq, float[2,3,8] zk, float[2,3,8] zv)
+    => (float[2,9,8] y) <{VALUES.replace("{2, 6, 8}", "{2, 9, 8}")}, int64[4] other = {{2, 3, 2, 4}}> {{
+    q0 = Reshape(xq, heads) k0 = Reshape(xk, heads) v0 = Reshape(xv, heads) q1 = Reshape(zq, other) k1 = Reshape(zk, other)
+    v1 = Reshape(zv, other) vc = Concat<axis = 1>(v0, v1) v = Transpose<perm = [0, 2, 1, 3]>(vc)
+    q2 = Transpose<perm = [0, 2, 1, 3]>(q0) k2 = Transpose<perm = [0, 2, 1, 3]>(k0) q3 = Transpose<perm = [0, 2, 1, 3]>(q1)
+    k3 = Transpose<perm = [0, 2, 1, 3]>(k1)"""
+JOINED = "q = Concat<axis = 2>(q4, q5) k = Concat<axis = 2>(k4, k5) "
 NORMS = "q = LayerNormalization(q4, gq, bq) k = LayerNormalization(k4, gk, bk) "
 FUSES = {
     "LayerNorm of heads cut out of packed rows": PACKED + NORMS + ATTEND,
@@ -46,6 +53,12 @@ FUSES = {
     + rms("kn", "k0", "gk")
     + "q = Transpose<perm = [0, 2, 1, 3]>(qn) k = Transpose<perm = [0, 2, 1, 3]>(kn) "
     + ATTEND,
+}
+TWO_STREAMS = {
+    "RMSNorm": rms("q4", "q2", "gq") + rms("k4", "k2", "gk") + rms("q5", "q3", "bk") + rms("k5", "k3", "bq"),
+    "LayerNorm": "".join(
+        f"{n}4 = LayerNormalization({n}2, g{n}, b{n}) {n}5 = LayerNormalization({n}3, b{n}, g{n}) " for n in "qk"
+    ),
 }
 STAYS = {
     "queries alone are normalised": PACKED + "q = LayerNormalization(q4, gq, bq) k = Relu(k4) " + ATTEND,
@@ -91,6 +104,42 @@ def test_a_rotation_by_no_angle_changes_no_number_and_both_norms_are_one_kernel(
         "Reshape",
     }
     for got, expected in zip(run(result.model), run(original), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_is_claimed_for_the_rotation() -> None:
+    """Two norms become one launch; the Transpose and the Split go because nothing reads them any more."""
+    report = atcfuse.optimize(parsed(FUSES["LayerNorm of heads cut out of packed rows"]), dialect="portable").report
+    (fusion,) = [f for f in report["fusions"] if f["op"] == "FusedRotaryEmbedding"]
+    assert fusion["launches_saved"] == fusion["launches_saved_after_atc"] == 1
+    summary = report["summary"]
+    assert summary["launches_after"] == 2
+    claimed = sum(f["launches_saved"] for f in report["fusions"]) + summary["launches_elsewhere"]
+    assert claimed == summary["launches_before"] - summary["launches_after"]
+    assert not [name for name in fusion["nodes"] if "/" in name]
+
+
+def test_queries_and_keys_of_other_lengths_are_one_launch_too() -> None:
+    text = FUSES["norms before heads are transposed"].replace(
+        "float[2,6,8] xk, float[2,6,8] xv", "float[2,3,8] xk, float[2,3,8] xv"
+    )
+    text = text.replace("scale = {0.5}", "scale = {0.5}, int64[4] few = {2, 3, 2, 4}")
+    text = text.replace("Reshape(xk, heads)", "Reshape(xk, few)").replace("Reshape(xv, heads)", "Reshape(xv, few)")
+    proto = parsed(text)
+    result = atcfuse.optimize(deepcopy(proto), dialect="portable")
+    count = Counter(n.op_type for n in result.model.graph.node)
+    assert (count["FusedRotaryEmbedding"], count["FusedLayerNorm"], count["Neg"]) == (1, 0, 0)
+    for got, expected in zip(run(result.model), run(proto), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("norms", TWO_STREAMS.values(), ids=TWO_STREAMS)
+def test_streams_of_a_joint_attention_are_one_launch_each(norms: str) -> None:
+    proto = parsed(STREAMS + norms + JOINED + ATTEND)
+    result = atcfuse.optimize(deepcopy(proto), dialect="portable", min_saving_us=0.0)
+    assert Counter(f["op"] for f in result.report["fusions"]) == {"FusedRotaryEmbedding": 2, "FusedAttention": 1}
+    assert Counter(n.op_type for n in result.model.graph.node)["Transpose"] == 0
+    for got, expected in zip(run(result.model), run(proto), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
