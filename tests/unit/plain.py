@@ -13,6 +13,12 @@ import onnxruntime as ort
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+FIRST_OF_OPSET_23 = tuple(map(int, ort.__version__.split(".")[:2])) < (1, 24)
+"""Whether this onnxruntime, as 1.23, has kernels of opset 23's Attention and RotaryEmbedding that differ from the standard,
+and ends the process on an Attention of its own that has no bias.
+"""
+
+
 def parsed(text: str) -> onnx.ModelProto:
     """The model of a text, its nodes named n0, n1, … in order."""
     model = onnx.parser.parse_model(text)

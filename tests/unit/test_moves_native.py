@@ -201,6 +201,7 @@ def test_attention_is_fused_and_means_the_same(text: str, feeds: Feeds, meaning:
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.skipif(plain.FIRST_OF_OPSET_23, reason="the first kernels of opset 23 differ from the standard")
 @pytest.mark.parametrize("name", [n for n in FUSED if "lowest" not in n])
 def test_runtimes_see_the_original_like_that(name: str) -> None:
     """onnxruntime makes zero of rows to which the lowest number was added; the standard only of infinite ones."""
@@ -343,7 +344,7 @@ def test_rotary_embedding(interleaved: int, width: int, flat: bool, tables: str)
     feeds |= {"p": np.array([[0, 1, 2, 3, 4], [8, 0, 2, 2, 7]])} if ids else {}
     expected = rotation(feeds, 3, width, bool(interleaved))
     np.testing.assert_allclose(run(result.model, feeds)[0], expected, rtol=2e-5, atol=2e-6)
-    if tables != "one batch":  # which onnxruntime takes for one batch alone
+    if tables != "one batch" and not plain.FIRST_OF_OPSET_23:  # which onnxruntime takes for one batch alone
         np.testing.assert_allclose(run(parsed(text), feeds)[0], expected, rtol=2e-5, atol=2e-6)
 
 
@@ -432,6 +433,7 @@ SWISH = """(float[B,4,8] x, float[8,16] w, float[16] b, float[16,8] u, float[8] 
     m = MatMul(x, w) a = Add(m, b) g = Swish<alpha = {alpha}>(a) n = MatMul(g, u) y = Add(n, c) }}"""
 
 
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 24, reason="this ONNX has no Swish")
 def test_swish_is_silu_where_nothing_multiplies_its_argument() -> None:
     feeds = {
         n: numbers(*shape) for n, shape in (("x", (2, 4, 8)), ("w", (8, 16)), ("b", (16,)), ("u", (16, 8)), ("c", (8,)))
