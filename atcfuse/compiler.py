@@ -113,8 +113,10 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if enabled:
             # All that was made counts as old from here on, or the next allocation would look through all of it.
-            gc.freeze()
-            gc.unfreeze()
+            # What somebody else has frozen stays so.
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -6,6 +6,7 @@ tests compile a generated kernel or build a model, an ordinary run takes some; t
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -53,16 +54,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: os.environ.pop(PROGRAMS))
 
 
-@pytest.fixture
-def programs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Compiled kernels by their content: one serves all sizes, all files of tests and all processes of a run.
+@pytest.fixture(scope="session")
+def compiled() -> Path:
+    """Compiled kernels by their content: one serves all sizes, all files of tests and all processes of a run."""
+    return Path(os.environ[PROGRAMS])
 
-    An ordinary run compiles them as for a debugger, with all warnings in two thirds of the time: they run for moments.
-    `-m slow`, and commands in every run, compile them as users have them.
+
+@pytest.fixture
+def programs(compiled: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder for kernels that an ordinary run compiles as for a debugger, with all warnings in two thirds of the
+    time: they run for moments. `-m slow`, and commands in every run, compile them as users have them.
     """
     if "not slow" in request.config.getoption("markexpr"):
         monkeypatch.setattr(twin, "FLAGS", tuple("-Og" if flag == "-O1" else flag for flag in twin.FLAGS))
-    return Path(os.environ[PROGRAMS])
+    return compiled
 
 
 SAMPLED = {
@@ -99,6 +104,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for index, item in enumerate(alike if len(alike) > FEW else ()):
             if index % every:
                 item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the many collections of a run need not look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,6 +15,8 @@ import onnx.parser
 import pytest
 from cli_support import Outcome, files
 
+from atcfuse.verify import kernels as verify_kernels
+
 Run = Callable[..., Outcome]
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
@@ -23,6 +25,13 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a
 def rules_alone(atcfuse: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules' kernels are enough here: what no rule takes is not grouped."""
     monkeypatch.setenv("GF_AUTOFUSION_DISABLE", "elementwise")
+
+
+@pytest.fixture(autouse=True)
+def compiled_once(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands drop what they compiled; here it goes where the other tests find it."""
+    run = verify_kernels.run_kernels
+    monkeypatch.setattr(verify_kernels, "run_kernels", lambda *a, **more: run(*a, **{**more, "cache": compiled}))
 
 
 NODE = "/bert/encoder/layer.0/attention/self/FusedAttention"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,15 @@ def _fused(model: onnx.ModelProto) -> list[str]:
     """What rules fused; leftover element-wise operators are grouped in any case."""
     fused = (n.op_type for n in model.graph.node if n.op_type.startswith("Fused"))
     return sorted(op for op in fused if not op.startswith("FusedElementwise"))
+
+
+def test_what_the_caller_froze_stays_frozen():
+    """A server freezes what it has loaded before it forks; thawed, collections would write to memory that is shared."""
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    atcfuse.optimize(onnx.load(SAMPLE))
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > frozen // 2  # some may have been freed in the meantime
 
 
 def test_a_model_in_memory_is_not_changed():

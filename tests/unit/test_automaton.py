@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from atcfuse.graph.infer import infer
 from atcfuse.graph.store import load
 from atcfuse.graph.text import parse_graph
 from atcfuse.loader import load_rules
-from atcfuse.match.automaton import ANY, Admitted, Automaton
+from atcfuse.match import automaton
+from atcfuse.match.automaton import ANY, KEPT, Admitted, Automaton, automaton_of
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.heads import VIEW_OPERATORS, either
 from atcfuse.options import Options
-from atcfuse.rule.model import Rule
+from atcfuse.rule.model import Rule, RuleBook
 
 BOOK = toolbox(Options()).book
 LOOKUP = Lookup.of(BOOK)
@@ -109,6 +111,24 @@ def test_layers_that_are_alike_take_few_transitions():
         return len(automaton._transitions)
 
     assert met(100) == met(200) < 60
+
+
+def test_the_automaton_of_a_book_is_kept_by_each_thread_for_itself(monkeypatch):
+    """It learns while it is used, which threads must not do at once."""
+    first = automaton_of(BOOK)
+    assert automaton_of(BOOK) is first
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(automaton_of, BOOK).result() is not first
+    assert automaton_of(replace(BOOK)) is not first, "a book is equal to itself only"
+    monkeypatch.setattr(automaton, "MOST_LEARNED", -1)
+    assert automaton_of(BOOK) is not first
+
+
+def test_automata_of_many_books_are_not_kept():
+    books = [RuleBook((rule,), BOOK.fragments) for rule in RULES[: KEPT + 1]]
+    made = [automaton_of(book) for book in books]
+    assert [automaton_of(book) is known for book, known in zip(books[1:], made[1:], strict=True)] == [True] * KEPT
+    assert automaton_of(books[0]) is not made[0]
 
 
 def test_it_denies_most():

@@ -170,7 +170,7 @@ def test_options_between_backticks_exist_somewhere() -> None:
     every = [cli, *(c for n in cli.list_commands(context) if (c := cli.get_command(context, n)))]
     every += [c for group in every if isinstance(group, click.Group) for c in group.commands.values()]
     known = {option for command in every for p in command.get_params(context) for option in p.opts}
-    foreign = {"--fusion_switch_file", "--soc_version", "--update-golden"}  # ATC's and pytest's
+    foreign = {"--fusion_switch_file", "--soc_version", "--update-golden", "--optimize"}  # ATC's, pytest's, Optimum's
     said = set(re.findall(r"`(--[\w-]+)", "".join(read(name) for name in DOCUMENTS)))
     assert said - known - foreign == set()
     assert "--dialect" in said
