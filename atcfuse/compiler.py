@@ -15,7 +15,7 @@ from atcfuse.device import load_device
 from atcfuse.diagnostics import Diagnostic, UsageError, did_you_mean, error, info, warning
 from atcfuse.graph.index import Model
 from atcfuse.graph.infer import infer
-from atcfuse.graph.layers import NotAlike
+from atcfuse.graph.layers import Layers, NotAlike
 from atcfuse.graph.reroll import Short, layers_of, shorten
 from atcfuse.graph.schema import signature
 from atcfuse.graph.snapshot import Snapshot
@@ -23,7 +23,7 @@ from atcfuse.graph.spread import spread
 from atcfuse.graph.traffic import Sizes
 from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
-from atcfuse.keep_nodes import parse_keep_nodes
+from atcfuse.keep_nodes import KeepNodes, parse_keep_nodes
 from atcfuse.library import library
 from atcfuse.loader import load_rules
 from atcfuse.match.alike import rules_are_told_alike
@@ -171,7 +171,9 @@ def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | No
 
     What is known of the values of the long one and what ATC makes of it is noted as well.
     """
-    layers = () if tools.keep.entries else layers_of(model.main)
+    layers = layers_of(model.main)
+    if not all(_are_kept_alike(one, tools.keep) for one in layers):
+        return None
     snapshot = Snapshot.of(model, is_replaced=True) if layers else None
     cut = shorten(model, layers)
     if snapshot is None or cut is None:
@@ -189,6 +191,14 @@ def _shortened(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | No
         snapshot.restore(model.proto)
         return None
     return _Short(short, finders, cut, snapshot)
+
+
+def _are_kept_alike(layers: Layers, keep: KeepNodes) -> bool:
+    """Whether the user keeps the same nodes in all layers."""
+    scope, period = layers.scope, layers.period
+    nodes = [scope.nodes[i] for i in scope.order[layers.start : layers.stop]] if keep.entries else []
+    kept = [keep.entry(node.name, node.op) for node in nodes]
+    return kept[period:] == kept[:-period]
 
 
 def _by_way_of(

@@ -39,12 +39,14 @@ class KeepNodes:
 
     entries: tuple[Entry, ...] = ()
 
+    def entry(self, name: str, op: str) -> Entry | None:
+        """The first entry that means a node."""
+        return next((entry for entry in self.entries if entry.names(name, op)), None)
+
     def reason(self, name: str, op: str) -> str:
         """That the node is left alone, and which entry means it; "" where none does."""
-        for entry in self.entries:
-            if entry.names(name, op):
-                return f"{name or op} is left alone: {entry.text!r} in {entry.given}"
-        return ""
+        entry = self.entry(name, op)
+        return "" if entry is None else f"{name or op} is left alone: {entry.text!r} in {entry.given}"
 
     def unmatched(self, nodes: Iterable[tuple[str, str]]) -> list[Diagnostic]:
         """A warning for each entry that means none of the nodes, given by name and operator type."""

@@ -64,17 +64,24 @@ def precision_lost(scope: Scope, members: frozenset[int], types: frozenset[int])
 
     Kernels compute in the element types of their inputs and in float32: a model that rounds to a narrower type in
     between, or computes in a wider one, would not be reproduced. Statistics of a norm of 16-bit rows may be float64:
-    float32 keeps twice the digits that the result has.
+    float32 keeps twice the digits that the result has. With what is converted there and back nothing is computed.
     """
     if types <= _SHORT_FLOATS and _are_statistics(scope, members):
         types |= {FLOAT64}
     for index in sorted(members):
         for value in scope.nodes[index].outputs:
             dtype = scope.fact(value).dtype
-            if dtype in _FLOATS and dtype != FLOAT32 and dtype not in types:
+            if dtype in _FLOATS and dtype != FLOAT32 and dtype not in types and not _comes_back(scope, value):
                 reason = f'"{value}" is {_FLOATS[dtype]}, which the kernel does not keep inside'
                 return Violation("ATF305", value, reason)
     return None
+
+
+def _comes_back(scope: Scope, value: str) -> bool:
+    """Whether all that reads a value makes what another one already is, as a Cast back to a narrower type does."""
+    readers = scope.readers(value)
+    repeated = all(output in scope.alias for reader in readers for output in reader.outputs)
+    return bool(readers) and repeated and not scope.escapes(value)
 
 
 def _are_statistics(scope: Scope, members: frozenset[int]) -> bool:

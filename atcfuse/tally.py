@@ -108,16 +108,18 @@ def moves_raising(
 ) -> dict[str, Refusal]:
     """Why moves are not made after which there are more launches, all fusions done, by their names.
 
+    Operators that ATC does not know are no launches, so that there is nothing to compare what they are spelled in with.
     `known` are the names of the nodes that the model had before anything was fused.
     """
     sets, owner = _Sets(), dict[str, str]()
-    for move in (m for m in moved if m.kernel not in forced):
+    moved = [m for m in moved if m.kernel not in forced and not m.is_foreign]
+    for move in moved:
         for node in move.standing:
             sets.join(owner.setdefault(node, move.name), move.name)
     if not owner:
         return {}
     kinds_of = findings.kinds_of
-    before, after = Counter({m.name: m.launches for m in moved if m.kernel not in forced}), Counter[str]()
+    before, after = Counter({m.name: m.launches for m in moved}), Counter[str]()
     made: dict[str, str] = {}
     for fusion, name in findings.fusions:
         nodes = {fusion.match.scope.nodes[i].name: i for i in fusion.match.members}

@@ -18,6 +18,8 @@ from atcfuse.moves import (
     batches,
     bias,
     contraction,
+    contrib,
+    contrib_attention,
     einsum,
     expand,
     flattened,
@@ -77,6 +79,11 @@ class Kind:
     by_groups: bool = False
     """Whether it is element-wise groups, which come last, that take up what is moved."""
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether ATC does not know the operator, so that it is no launch that others could be more than."""
+        return self.operator.startswith(contrib.MICROSOFT)
+
 
 KINDS = (
     Kind(unread.find, unread.carry_out),
@@ -94,6 +101,32 @@ KINDS = (
     Kind(narrow.find, narrow.carry_out, follows=True),
     Kind(widen.find, widen.carry_out, follows=True),
     Kind(native.find, native.carry_out, operator="Attention", obstacle=native.obstacle),
+    Kind(
+        contrib_attention.find,
+        contrib_attention.carry_out,
+        operator=contrib_attention.OPERATOR,
+        obstacle=contrib_attention.obstacle,
+    ),
+    Kind(
+        contrib.skip_layer_norm,
+        contrib.spell_layer_norm,
+        "layer_norm",
+        f"{contrib.MICROSOFT}SkipLayerNormalization",
+        contrib.norm_obstacle,
+        by_groups=True,
+    ),
+    Kind(
+        contrib.skip_rms_norm,
+        contrib.spell_rms_norm,
+        "rms_norm",
+        f"{contrib.MICROSOFT}SkipSimplifiedLayerNormalization",
+        contrib.norm_obstacle,
+        by_groups=True,
+    ),
+    *(
+        Kind(contrib.activation, contrib.spell_activation, "ffn", op, contrib.activation_obstacle, by_groups=True)
+        for op in contrib.ACTIVATIONS
+    ),
     Kind(rotation.find, rotation.carry_out, "rotary_embedding", "RotaryEmbedding", rotation.obstacle),
     Kind(selection.find, selection.carry_out),
     Kind(subtract.find, subtract.carry_out),
@@ -134,6 +167,7 @@ class Moved:
     kernel: str
     by_groups: bool
     idle: frozenset[str]
+    is_foreign: bool = False
 
 
 def find(model: Model, keep: KeepNodes, stuck: Collection[str] = (), kinds: Sequence[Kind] = KINDS) -> list[Begun]:
@@ -185,7 +219,9 @@ def _moved(
     others = frozenset(o for node in replaced for o in node.outputs[1:]) if kind.operator else frozenset[str]()
     launches = sum(found[node.index] == "launch" and node.name not in earlier for node in replaced)
     idle = frozenset(n.name for n in replacement.made if n.idle)
-    return Moved(begun.move.name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups, idle)
+    return Moved(
+        begun.move.name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups, idle, kind.is_foreign
+    )
 
 
 def idle(moved: Sequence[Moved]) -> frozenset[str]:

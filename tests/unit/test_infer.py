@@ -718,3 +718,23 @@ def test_repeats_of_one_axis_that_one_hot_tells(index: int, shape: str) -> None:
     given = {"x": np.ones((2, 1, 4), np.float32), "z": np.ones(3, np.float32)}
     found = values(session(model.proto), given)["y"].shape
     assert found == tuple(evaluate(d, {"B": 2, "S": 3}) for d in model.main.fact("y").shape or ())
+
+
+UNTYPED = [
+    "Transpose<perm = [0, 2, 1]>(x)", "ReduceMean<axes = [-1]>(x)", "Concat<axis = 1>(x, x)",
+    "Cast<to = 10>(x)", "Flatten<axis = 2>(x)", "Squeeze<axes = [0]>(x)", "Unsqueeze<axes = [0]>(x)",
+    "ArgMax<axis = 1, keepdims = 0>(x)", "DepthToSpace<blocksize = 2>(x)",
+    "Split<axis = 1>(x)", "Gemm<transA = 1>(x, x, x)", "MaxPool<kernel_shape = [2]>(x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", UNTYPED)
+def test_an_attribute_whose_type_is_not_told_tells_nothing(call: str) -> None:
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 7, opset_import: ["" : 11]> g (float[1,3,4] x) => (float[n,m] y) {{ y = {call} }}'
+    )
+    for attribute in proto.graph.node[0].attribute:
+        attribute.type = onnx.AttributeProto.UNDEFINED
+    model = Model(proto)
+    infer(model)
+    assert len(model.main.fact("y").shape or ("as", "declared")) == 2

@@ -159,12 +159,17 @@ def test_several_stretches_of_layers(monkeypatch):
     assert is_fused_by_layers(both, monkeypatch, GREEDY)
 
 
-@pytest.mark.parametrize("entry", ["*layer.6*", "MatMul"])
-def test_a_layer_whose_nodes_the_user_keeps_is_another_one(entry, monkeypatch, tmp_path):
+@pytest.mark.parametrize("entry", ["*layer.6*", "*layer.?/*"])
+def test_a_layer_whose_nodes_the_user_keeps_is_another_one(entry, monkeypatch):
+    assert not is_fused_by_layers(transformer(LAYERS), monkeypatch, toolbox(Options(keep_nodes=(entry,))))
+
+
+@pytest.mark.parametrize("entry", ["MatMul", "Erf", "Cast", "*attention*", "*Softmax*", "/embeddings*", "*/nothing"])
+def test_what_the_user_keeps_in_every_layer_stays_there(entry, monkeypatch, tmp_path):
     listed = tmp_path / "keep.ini"
-    listed.write_text(f"[{'ByNodeName' if '*' in entry else 'ByNodeType'}]\n{entry}\n")
+    listed.write_text(f"[{'ByNodeType' if entry.isalpha() else 'ByNodeName'}]\n{entry}\n")
     tools = toolbox(Options(keep_nodes=(str(listed),)))
-    assert not is_fused_by_layers(transformer(LAYERS), monkeypatch, tools)
+    assert is_fused_by_layers(transformer(LAYERS), monkeypatch, tools)
 
 
 def test_a_name_that_a_layer_in_the_middle_has_taken(monkeypatch):

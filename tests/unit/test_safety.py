@@ -102,7 +102,10 @@ def test_a_shape_that_is_known_nowhere_else() -> None:
     ("middle", "types", "lost"),
     [
         ("h = Cast<to = 10>(a)\nb = Cast<to = 1>(h)\n", {1}, True),
-        ("h = Cast<to = 11>(a)\nb = Cast<to = 1>(h)\n", {1}, True),
+        ("h = Cast<to = 11>(a)\nb = Cast<to = 1>(h)\n", {1}, False),
+        ("h = Cast<to = 11>(a)\nd = Neg(h)\nb = Cast<to = 1>(d)\n", {1}, True),
+        ("h = Cast<to = 11>(a)\nb = Cast<to = 1>(h)\nd = Neg(h)\n", {1}, True),
+        ("h = Cast<to = 11>(a)\nb = Cast<to = 10>(h)\n", {1}, True),
         ("h = Cast<to = 10>(a)\nb = Cast<to = 1>(h)\n", {10}, False),
         ("h = Abs(a)\nb = Neg(h)\n", {1}, False),
     ],

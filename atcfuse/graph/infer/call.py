@@ -68,9 +68,9 @@ class Call:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The integer, integers or text of an attribute, or the default. Raises MalformedNodeError for other types."""
-        value = self.node.attributes.get(name)
-        if value is None:
+        if name not in self.node.attributes:
             return default
+        value = self.node.attributes[name]  # None where its type is not told
         if not isinstance(value, tuple if name in TUPLES else str if name in TEXTS else int):
             raise MalformedNodeError(name)
         if isinstance(value, tuple) and not all(isinstance(v, int) for v in value):
