@@ -53,11 +53,11 @@ def _converted(scope: Scope, value: str) -> tuple[Node, tuple[Node, ...]] | None
         if node is None:
             return None
         if node.op == "Cast":
-            return (node, tuple(views)) if scope.fact(node.inputs[0]).dtype in NARROW else None
+            return (node, tuple(views)) if scope.fact(node.input(0)).dtype in NARROW else None
         if not is_view(node) or len(node.outputs) != 1:
             return None
         views.append(node)
-        value = node.inputs[0]
+        value = node.input(0)
     return None
 
 

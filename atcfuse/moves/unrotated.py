@@ -40,7 +40,7 @@ def find(scope: Scope, node: Node) -> Unrotated | None:
     """The queries and keys of the product at a node, where all are norms' results and nothing else reads them."""
     if node.op != "MatMul" or scope.fact(node.outputs[0]).rank != _AXES:
         return None
-    queries, keys = (_normed(scope, node, value) for value in node.inputs)
+    queries, keys = (_normed(scope, node, node.input(at)) for at in (0, 1))
     if queries is None or keys is None or len(queries) != len(keys):
         return None
     makers = (*queries, *keys)
@@ -95,7 +95,7 @@ def _normed(scope: Scope, reader: Node, value: str, streams: bool = True) -> tup
             return (last or maker,)
         if maker.op == "Concat":
             return _of_streams(scope, maker) if streams else None
-        source = maker.inputs[0] if maker.op in ("Transpose", *RESHAPES) else _times_number(scope, maker)
+        source = maker.input(0) if maker.op in ("Transpose", *RESHAPES) else _times_number(scope, maker)
         if source is None:
             return None
         last = (last or maker) if _keeps_vectors(maker) else None
