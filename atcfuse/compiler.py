@@ -25,7 +25,6 @@ from atcfuse.graph.unroll import unroll
 from atcfuse.graph.work import VECTOR_PASSES
 from atcfuse.keep_nodes import KeepNodes, parse_keep_nodes
 from atcfuse.library import library
-from atcfuse.loader import load_rules
 from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
@@ -34,7 +33,6 @@ from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
 from atcfuse.reasons import in_trials, of_operators, of_others, of_trials, told_better
 from atcfuse.report.bounds import bounded
-from atcfuse.resources import data_folder
 from atcfuse.rounds import (
     MAX_GROUPINGS,
     MAX_ROUNDS,
@@ -69,9 +67,7 @@ class Result:
 
 def toolbox(options: Options) -> Toolbox:
     """Loads rules, kernels, switches and chip. Raises AtcfuseError for a mistake in any of them."""
-    book, kernels = library()
-    if options.rules:
-        book = load_rules([data_folder("rules"), *options.rules], kernels)
+    book, kernels = library(options.rules)
     book = autofuse.with_autofuse(book)
     forced = {rule.name for rule in book.rules} if EVERY_RULE in options.forced else options.forced
     options = replace(options, forced=book.canonical(forced), disabled=book.canonical(options.disabled))

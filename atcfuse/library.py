@@ -10,7 +10,7 @@ import hashlib
 import os
 import pickle
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -30,9 +30,13 @@ _DIGEST = 16
 Library: TypeAlias = tuple[RuleBook, Mapping[str, KernelSpec]]
 
 
-def library() -> Library:
-    """The rules and kernels that come with atcfuse. Raises what `load_rules` and `load_kernels` raise."""
-    return _library(_key())
+def library(folders: Sequence[Path] = ()) -> Library:
+    """The rules and kernels that come with atcfuse, the rules of more folders after them.
+
+    Raises what `load_rules` and `load_kernels` raise.
+    """
+    book, kernels = _library(_key())
+    return (load_rules([data_folder("rules"), *folders], kernels) if folders else book), kernels
 
 
 @lru_cache(maxsize=1)

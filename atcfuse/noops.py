@@ -17,16 +17,17 @@ from atcfuse.graph.traffic import Kind
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
 from atcfuse.rewrite import foldings
-from atcfuse.rule.model import Rule, RuleBook
+from atcfuse.rule.model import Rule
 from atcfuse.run import Findings, Kept, Toolbox
 
 
 def take_away(model: Model, tools: Toolbox, findings: Findings) -> bool:
     """Takes away the launches that do nothing; False where there are none."""
-    rules = tuple(r for r in tools.book.rules if r.removes and r.opset[0] <= model.opset <= r.opset[1])
+    book = tools.book.removing
+    rules = tuple(r for r in book.rules if r.opset[0] <= model.opset <= r.opset[1])
     if not rules:
         return False
-    lookup = Lookup.of(RuleBook(rules, {}))
+    lookup = Lookup.of(book)
     kinds_of = findings.kinds_of
     told = {(k.scope.path, k.anchor) for k in findings.kept}
     chosen: list[Folding] = []

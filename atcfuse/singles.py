@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from atcfuse.graph.index import Model
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
-from atcfuse.reasons import DECISIONS, SINGLE
+from atcfuse.reasons import DECISIONS
 from atcfuse.rewrite import Fusion
 from atcfuse.rounds import asked_for, carry_out, selected
-from atcfuse.rule.model import Rule, RuleBook
+from atcfuse.rule.model import Rule
 from atcfuse.run import Findings, Kept, Toolbox
 
 GIVEN_UP = DECISIONS | {"ATF321", "ATF322", "ATF325"}
@@ -22,10 +22,11 @@ GIVEN_UP = DECISIONS | {"ATF321", "ATF322", "ATF325"}
 
 def replace_singles(model: Model, tools: Toolbox, findings: Findings) -> bool:
     """Replaces them by what rules of level `operator` make of them; False where there are none."""
-    rules = tuple(r for r in tools.book.rules if r.level == SINGLE and r.opset[0] <= model.opset <= r.opset[1])
+    book = tools.book.of_operators
+    rules = [r for r in book.rules if r.opset[0] <= model.opset <= r.opset[1]]
     if not rules:
         return False
-    lookup = Lookup.of(RuleBook(rules, tools.book.fragments))
+    lookup = Lookup.of(book)
     ready: list[Fusion] = []
     kept: list[Kept] = []
     for scope in model.scopes():

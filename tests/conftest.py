@@ -16,6 +16,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from atcfuse import twin
 from atcfuse.graph.inline import inlined_copy
 from atcfuse.verify.session import TELLS_OVERLOADS
 
@@ -52,9 +53,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: os.environ.pop(PROGRAMS))
 
 
-@pytest.fixture(scope="session")
-def programs() -> Path:
-    """Compiled kernels by their content: one serves all sizes, all files of tests and all processes of a run."""
+@pytest.fixture
+def programs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Compiled kernels by their content: one serves all sizes, all files of tests and all processes of a run.
+
+    An ordinary run compiles them as for a debugger, with all warnings in two thirds of the time: they run for moments.
+    `-m slow`, and commands in every run, compile them as users have them.
+    """
+    if "not slow" in request.config.getoption("markexpr"):
+        monkeypatch.setattr(twin, "FLAGS", tuple("-Og" if flag == "-O1" else flag for flag in twin.FLAGS))
     return Path(os.environ[PROGRAMS])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from functools import lru_cache
 
 from atcfuse.diagnostics import Span
 from atcfuse.expr import Expr
@@ -36,6 +37,7 @@ RULE = Rule(
 )
 
 
+@lru_cache(maxsize=4)
 def with_autofuse(book: RuleBook) -> RuleBook:
     """The rules and, after them, the grouping of element-wise operators."""
     return replace(book, rules=(*book.rules, RULE))

@@ -66,11 +66,9 @@ def chips() -> list[str]:
 def rules() -> list[str]:
     """The names of the rules that come with atcfuse, those about ATC's passes last."""
     from atcfuse.autofuse import with_autofuse
-    from atcfuse.kernel import load_kernels
-    from atcfuse.loader import load_rules
-    from atcfuse.resources import data_folder
+    from atcfuse.library import library
 
-    book = with_autofuse(load_rules([data_folder("rules")], load_kernels(data_folder("kernels"))))
+    book = with_autofuse(library()[0])
     return [rule.name for rule in (*book.rules, *book.atc)]
 
 

@@ -195,11 +195,9 @@ def _maker(rule: Rule) -> str:
 
 def _book(folders: Sequence[Path]) -> RuleBook:
     from atcfuse.autofuse import with_autofuse
-    from atcfuse.kernel import load_kernels
-    from atcfuse.loader import load_rules
-    from atcfuse.resources import data_folder
+    from atcfuse.library import library
 
-    return with_autofuse(load_rules([data_folder("rules"), *folders], load_kernels(data_folder("kernels"))))
+    return with_autofuse(library(folders)[0])
 
 
 def _rule(book: RuleBook, name: str) -> Rule:

@@ -11,6 +11,7 @@ Tree automata for instruction selection: Hoffmann and O'Donnell, "Pattern matchi
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -27,6 +28,11 @@ ANY = None
 """In place of a state: every value will do."""
 MAX_NESTING = 12
 """Arguments nested deeper in calls of fragments may be anything: that keeps the states finite."""
+
+KEPT = 4
+"""So many automata of books are kept for later runs in a thread."""
+MOST_LEARNED = 100_000
+"""One that has met more transitions than these is built anew."""
 
 
 class _Production(NamedTuple):
@@ -163,6 +169,11 @@ class Automaton:
             known = self._transitions[key] = self._class(self._reached(op, operands))
         return known
 
+    @property
+    def learned(self) -> int:
+        """How many transitions it has met."""
+        return len(self._transitions)
+
     def outside(self) -> Class:
         """The class of a value that no node of the scope makes."""
         return self._class(set())
@@ -198,6 +209,28 @@ def _first(term: Term) -> Term:
 def _fits(wanted: tuple[int | None, ...], operands: Sequence[frozenset[int]]) -> bool:
     """Whether the operands that are there are of the states wanted; one that is not there may be optional."""
     return all(state is ANY or state in found for state, found in zip(wanted, operands, strict=False))
+
+
+class _Kept(threading.local):
+    """The automata of a thread by their books: one learns while it is used, which two threads must not do at once."""
+
+    def __init__(self) -> None:
+        self.automata: dict[RuleBook, Automaton] = {}
+
+
+_KEPT = _Kept()
+
+
+def automaton_of(book: RuleBook) -> Automaton:
+    """The automaton of a book, kept for the last few books: building one takes longer than matching a small model."""
+    kept = _KEPT.automata
+    found = kept.pop(book, None)
+    if found is None or found.learned > MOST_LEARNED:
+        found = Automaton(book)
+    kept[book] = found
+    for oldest in list(kept)[:-KEPT]:
+        del kept[oldest]
+    return found
 
 
 class Admitted:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from atcfuse.graph.index import Node, Scope
-from atcfuse.match.automaton import Admitted, Automaton
+from atcfuse.match.automaton import Admitted, Automaton, automaton_of
 from atcfuse.match.builtins import BUILTINS
 from atcfuse.match.engine import Matcher
 from atcfuse.match.frames import Frame, frame_of
@@ -48,7 +48,7 @@ class Lookup:
     @classmethod
     def of(cls, book: RuleBook) -> Lookup:
         """The tables of a rule book."""
-        return cls(book, Heads(book), Automaton(book))
+        return cls(book, Heads(book), automaton_of(book))
 
 
 class RuleFinder:

@@ -6,7 +6,7 @@ Moves are tried. One that no fusion takes up (`stuck`) is undone, and the model 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from atcfuse.graph.edit import Names, Replacement, apply
@@ -86,7 +86,7 @@ class Kind:
 
 
 KINDS = (
-    Kind(unread.find, unread.carry_out),
+    Kind(unread.find, unread.carry_out, follows=True),
     Kind(update.find, update.carry_out),
     Kind(lift.find, lift.carry_out, by_groups=True),
     Kind(grid.find, grid.carry_out),
@@ -197,16 +197,46 @@ def _begun(scope: Scope, node: Node, kinds: Sequence[Kind]) -> Begun | None:
 def carry_out(
     model: Model, moves: Sequence[Begun], kinds_of: KindsOf = kinds, before: Sequence[Moved] = ()
 ) -> list[Moved]:
-    """Carries the moves out, in place, behind those that were carried out before."""
-    names = Names(model)
+    """Carries the moves out, in place, behind those that were carried out before.
+
+    One that meets another in a node beside its members, or in a value, waits: behind the other it may be found again.
+    """
+    names, touched = Names(model), _Touched()
     done, replacements = [], []
     earlier = frozenset[str]().union(*(move.standing for move in before))
     for begun in moves:
         made, op, replacement = begun.kind.carry_out(begun.move, names)
+        if not touched.takes(replacement):
+            continue
         done.append(_moved(begun, made, op, replacement, kinds_of, earlier))
         replacements.append(replacement)
     apply(model, replacements, (), names)
     return done
+
+
+@dataclass
+class _Touched:
+    """The nodes that replacements put others in the place of, the values that these read, and those that are gone."""
+
+    nodes: set[tuple[int, int]] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+
+    def takes(self, replacement: Replacement) -> bool:
+        """Notes one more replacement; False where it cannot be carried out beside the others."""
+        scope, rewrites = replacement.scope, replacement.rewrites
+        indices = replacement.members | rewrites.keys()
+        nodes = {(id(scope), index) for index in indices}
+        new = [*replacement.made, *(node for made in rewrites.values() for node in made)]
+        read = {value for node in new for value in node.inputs if isinstance(value, str)}
+        made = {value for node in new for value in node.outputs}
+        gone = {value for index in indices for value in scope.nodes[index].outputs if value} - made
+        if not (self.nodes.isdisjoint(nodes) and self.gone.isdisjoint(read) and self.read.isdisjoint(gone)):
+            return False
+        self.nodes |= nodes
+        self.read |= read
+        self.gone |= gone
+        return True
 
 
 def _moved(
@@ -218,10 +248,9 @@ def _moved(
     nodes = standing if kind.operator else frozenset[str]()
     others = frozenset(o for node in replaced for o in node.outputs[1:]) if kind.operator else frozenset[str]()
     launches = sum(found[node.index] == "launch" and node.name not in earlier for node in replaced)
+    name, foreign = begun.move.name, kind.is_foreign
     idle = frozenset(n.name for n in replacement.made if n.idle)
-    return Moved(
-        begun.move.name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups, idle, kind.is_foreign
-    )
+    return Moved(name, made, op, nodes, standing, launches, others, kind.kernel, kind.by_groups, idle, foreign)
 
 
 def idle(moved: Sequence[Moved]) -> frozenset[str]:

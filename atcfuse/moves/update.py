@@ -103,9 +103,12 @@ class _Turned:
 
 
 def _turned(scope: Scope, value: str) -> _Turned:
+    """What a value is turned from. The end of another update is none: what that turns is written in place as well."""
     node = scope.producers.get(value)
-    perm = node.attributes.get("perm") if node is not None and node.op == "Transpose" else None
-    return _Turned(node.inputs[0], perm, node) if node is not None and isinstance(perm, tuple) else _Turned(value)
+    if node is None or node.op != "Transpose" or not isinstance(perm := node.attributes.get("perm"), tuple):
+        return _Turned(value)
+    maker = scope.producers.get(node.inputs[0])
+    return _Turned(value) if maker is not None and maker.op == "ScatterND" else _Turned(node.inputs[0], perm, node)
 
 
 def _serves(scope: Scope, node: Node, reader: Node) -> bool:

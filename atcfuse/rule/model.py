@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal as OneOf
 
 from atcfuse.diagnostics import Span
 from atcfuse.expr import Expr
-from atcfuse.rule.terms import Alternative, Condition, Step
+from atcfuse.rule.terms import Alternative, Call, Condition, Step, subterms
 from atcfuse.rule.types import TypeSpec
 
 CHIPS = ("310B", "310P", "910", "910B")
@@ -162,18 +163,33 @@ class Rule:
         return next((s for s in self.steps if name in s.names), None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RuleBook:
-    """All rules in file order and the fragments they use; `atc` describe ATC's own passes and are never applied."""
+    """All rules in file order and the fragments they use; `atc` describe ATC's own passes and are never applied.
+
+    A book is equal to itself only, so that what is worked out of it can be kept by it.
+    """
 
     rules: tuple[Rule, ...]
     fragments: Mapping[str, Fragment]
     atc: tuple[Rule, ...] = ()
 
-    @property
+    @cached_property
     def fusing(self) -> RuleBook:
         """The book without rules that take launches away, which look for nothing else and come last."""
         return replace(self, rules=tuple(rule for rule in self.rules if not rule.removes))
+
+    @cached_property
+    def of_operators(self) -> RuleBook:
+        """The rules of level `operator`, and the fragments if any of them calls one."""
+        rules = tuple(rule for rule in self.rules if rule.level == "operator")
+        heads = {t.head for rule in rules for step in rule.steps for t in subterms(step.term) if isinstance(t, Call)}
+        return RuleBook(rules, self.fragments if heads & self.fragments.keys() else {})
+
+    @cached_property
+    def removing(self) -> RuleBook:
+        """The rules that take launches away, which need no fragments."""
+        return RuleBook(tuple(rule for rule in self.rules if rule.removes), {})
 
     def rule(self, name: str) -> Rule | None:
         """The rule of that name, else the first with that alias: a copy of a rule may keep its aliases."""
