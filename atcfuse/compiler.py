@@ -28,7 +28,7 @@ from atcfuse.library import library
 from atcfuse.match.alike import rules_are_told_alike
 from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
-from atcfuse.moves import ones, parts
+from atcfuse.moves import ones, parts, unread
 from atcfuse.options import EVERY_RULE, Options
 from atcfuse.progress import reached
 from atcfuse.reasons import in_trials, of_operators, of_others, of_trials, told_better
@@ -309,7 +309,7 @@ def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
     if noops.take_away(model, tools, findings):
         model = _indexed(model)
         _finders(model, tools, lookup, findings.pricer)
-    for spelled_anew in (parts.join, ones.respell) if tools.is_made(autofuse.RULE.kernel) else ():
+    for spelled_anew in (parts.join, unread.respell, ones.respell) if tools.is_made(autofuse.RULE.kernel) else ():
         if spelled_anew(model, tools.keep):
             model = _indexed(model)
             _finders(model, tools, lookup, findings.pricer)

@@ -108,7 +108,9 @@ def another_round(kept: Sequence[Kept], model: Model) -> bool:
     for entry in kept:
         if entry.refusal.code in UNBLOCKED:
             return True
-        scope, value = now[entry.scope.path], entry.refusal.where
+        scope, value = now.get(entry.scope.path), entry.refusal.where
+        if scope is None:  # the body went with a node that nothing reads any more
+            continue
         if entry.refusal.code == "ATF301" and len(scope.readers(value)) < len(entry.scope.readers(value)):
             return True
         if _is_known_otherwise(entry, scope):

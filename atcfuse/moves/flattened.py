@@ -37,7 +37,7 @@ def find(scope: Scope, node: Node) -> Flattened | None:
     """The projection of flattened rows at a node, if views alone read it and none has the rows' own shape."""
     if node.op not in ("MatMul", "Gemm") or node.attributes.get("transA", 0) or scope.fact(node.input(1)).rank != 2:
         return None
-    lead = _flattened(scope, node.inputs[0])
+    lead = _flattened(scope, node.input(0))
     bias = None if lead is None or node.op == "Gemm" else _bias(scope, node)
     result = (bias or node).outputs[0]
     made = scope.fact(result).shape
@@ -67,9 +67,9 @@ def carry_out(move: Flattened, names: Names) -> tuple[tuple[str, ...], str, Repl
 def _flattened(scope: Scope, value: str) -> tuple[Dim, ...] | None:
     """The leading axes that rows had which are one axis here, and that something else made; None for other rows."""
     node = scope.producers.get(value)
-    if node is None or node.op not in RESHAPES or node.inputs[0] not in scope.producers:
+    if node is None or node.op not in RESHAPES or node.input(0) not in scope.producers:
         return None
-    before, after = scope.fact(node.inputs[0]).shape, scope.fact(value).shape
+    before, after = scope.fact(node.input(0)).shape, scope.fact(value).shape
     if before is None or after is None or len(after) != 2 or len(before) < 3 or before[-1] != after[-1]:
         return None
     return before[:-1]
@@ -80,6 +80,6 @@ def _bias(scope: Scope, product: Node) -> Node | None:
     readers = scope.value_readers(product.outputs[0])
     if len(readers) != 1 or readers[0].op != "Add" or not scope.is_read_by_one(product.outputs[0], readers[0]):
         return None
-    (other,) = [v for v in readers[0].inputs if v != product.outputs[0]] or [""]
+    other = next((v for v in readers[0].inputs if v != product.outputs[0]), "")
     tensor = constant_tensor(scope, other) if other else None
     return readers[0] if tensor is not None and scope.fact(other).rank == 1 else None

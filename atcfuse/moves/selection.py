@@ -1,7 +1,8 @@
 """Scores chosen by arithmetic, s·m + (1 - m)·c with m of zeros and ones, spelled as Where, which is what rules know.
 
 For finite scores this is where(m, s, c) to the last bit: one of the summands is zero. Early GPT and GPT-2 write their
-causal mask like this. As with the other moves, one after which no attention is fused is undone.
+causal mask like this, and tf2onnx what Keras chooses of probabilities, with a mask and its Not that were converted. As
+with the other moves, one after which no attention is fused is undone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from atcfuse.graph.constants import constant, scalar
 from atcfuse.graph.edit import Names, Replacement
 from atcfuse.graph.index import Node, Scope
 from atcfuse.graph.views import is_view
+from atcfuse.moves.einsum import comes_from_softmax
 from atcfuse.moves.rescale import leads_to_softmax
 from atcfuse.moves.respelling import FLOATS, Respelling, Steps
 
@@ -25,7 +27,7 @@ _FAR = 16
 
 @dataclass(frozen=True)
 class Selection(Respelling):
-    """An Add or Sub that gives `scores` where `mask` is 1, and `fill` where it is 0."""
+    """An Add or Sub that gives `scores`, or probabilities, where `mask` is 1, and `fill` where it is 0."""
 
     scores: str
     mask: str
@@ -33,16 +35,19 @@ class Selection(Respelling):
 
 
 def find(scope: Scope, node: Node) -> Selection | None:
-    """The choice that a node makes, if it is one among attention's scores."""
-    if node.op not in ("Add", "Sub") or len(node.inputs) != 2 or not leads_to_softmax(scope, node.outputs[0]):
+    """The choice that a node makes, if it is one among attention's scores, or among its probabilities."""
+    if node.op not in ("Add", "Sub") or len(node.inputs) != 2 or scope.fact(node.outputs[0]).dtype not in FLOATS:
         return None
-    if scope.fact(node.outputs[0]).dtype not in FLOATS:
-        return None
+    of_scores = leads_to_softmax(scope, node.outputs[0])
     left, right = node.inputs
     for chosen, rest in ((left, right), (right, left))[: 2 if node.op == "Add" else 1]:
         for scores, mask in _factors(scope, chosen):
-            fill = _fill(scope, rest, mask)
-            if fill is not None and _same_extent(scope, scores, node) and _is_zero_or_one(scope, mask):
+            if not _same_extent(scope, scores, node) or not (of_scores or comes_from_softmax(scope, scores)):
+                continue
+            fill = _fill(scope, rest, mask) if of_scores else None
+            if fill is None:
+                fill = _fill_of_others(scope, rest, mask)
+            if fill is not None and _is_zero_or_one(scope, mask):
                 return Selection(scope, node, scores, mask, fill if node.op == "Add" else -fill)
     return None
 
@@ -73,6 +78,19 @@ def _fill(scope: Scope, value: str, mask: str) -> float | None:
     return _folded_fill(constant(scope, value), constant(scope, mask))
 
 
+def _fill_of_others(scope: Scope, value: str, mask: str) -> float | None:
+    """The number c, where a value is c times a converted Not of the mask that was converted."""
+    kept = scope.producer(mask)
+    for number, other in _factors(scope, value):
+        fill, converted = scalar(scope, number), scope.producer(other)
+        negation = scope.producer(converted.inputs[0]) if converted is not None and converted.op == "Cast" else None
+        if fill is None or not np.isfinite(fill) or negation is None or negation.op != "Not" or kept is None:
+            continue
+        if kept.op == "Cast" and scope.source(kept.inputs[0]) == scope.source(negation.inputs[0]):
+            return fill
+    return None
+
+
 def _folded_fill(values: np.ndarray | None, mask: np.ndarray | None) -> float | None:
     """The same where both are constants already."""
     if values is None or mask is None or values.shape != mask.shape or mask.all() or not np.isfinite(values).all():
@@ -100,7 +118,12 @@ def _is_zero_or_one(scope: Scope, value: str) -> bool:
 
 def carry_out(move: Selection, names: Names) -> tuple[tuple[str, ...], str, Replacement]:
     """What a Where makes while no attention is fused, that operator, and what takes the place of the node."""
-    steps = Steps(move.node, names)
-    fill = steps.number(move.fill, FLOATS[move.scope.fact(move.scores).dtype])
-    steps.end(move.node.outputs[0], "Where", steps.add("Cast", move.mask, to=_BOOL), move.scores, fill)
-    return move.node.outputs, "Where", Replacement(move.scope, move.members, tuple(steps.made))
+    steps, scope = Steps(move.node, names), move.scope
+    fill = steps.number(move.fill, FLOATS[scope.fact(move.scores).dtype])
+    maker = scope.producer(move.mask)
+    if maker is not None and maker.op == "Cast" and scope.fact(maker.inputs[0]).dtype == _BOOL:
+        mask = maker.inputs[0]
+    else:
+        mask = steps.add("Cast", move.mask, to=_BOOL)
+    steps.end(move.node.outputs[0], "Where", mask, move.scores, fill)
+    return move.node.outputs, "Where", Replacement(scope, move.members, tuple(steps.made))

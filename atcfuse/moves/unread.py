@@ -1,11 +1,16 @@
-"""Transposes of which nothing but the shape is read: that is known without them."""
+"""Transposes of which nothing but the shape is read: that is known without them.
+
+Those of a model are moves like others; what fusions leave so, because they read its operand themselves, is respelled.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from atcfuse.graph.edit import Names, Replacement
-from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.edit import Names, Replacement, apply
+from atcfuse.graph.index import Model, Node, Scope
+from atcfuse.keep_nodes import KeepNodes
 from atcfuse.moves.respelling import Respelling
 from atcfuse.moves.transposes import shape_of
 
@@ -31,3 +36,19 @@ def carry_out(move: Unread, names: Names) -> tuple[tuple[str, ...], str, Replace
     readers = move.scope.consumers[move.node.outputs[0]]
     shapes = {n.index: shape_of(move.node, n, names) for n in readers}
     return (), "", Replacement(move.scope, move.members, (), shapes)
+
+
+def respell(model: Model, keep: KeepNodes) -> bool:
+    """Reads shapes of what such Transposes take, all that there are; False where there are none."""
+    names = Names(model)
+    replacements = [carry_out(move, names)[2] for scope in model.scopes() for move in _in_scope(scope, keep)]
+    if replacements:
+        apply(model, replacements, (), names)
+    return bool(replacements)
+
+
+def _in_scope(scope: Scope, keep: KeepNodes) -> Iterator[Unread]:
+    for node in scope.by_op.get("Transpose", ()):
+        move = None if keep.reason(node.name, node.op) else find(scope, node)
+        if move is not None:
+            yield move

@@ -40,7 +40,7 @@ def find(scope: Scope, node: Node) -> Unrotated | None:
     """The queries and keys of the product at a node, where all are norms' results and nothing else reads them."""
     if node.op != "MatMul" or scope.fact(node.outputs[0]).rank != _AXES:
         return None
-    queries, keys = (_normed(scope, node, value) for value in node.inputs)
+    queries, keys = (_normed(scope, node, node.input(at)) for at in (0, 1))
     if queries is None or keys is None or len(queries) != len(keys):
         return None
     makers = (*queries, *keys)

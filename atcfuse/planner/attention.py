@@ -12,13 +12,15 @@ from atcfuse.tiling import Prediction, attention, ceil_div, round_up
 from atcfuse.tiling.attention_problem import Problem as AttentionProblem
 from atcfuse.tiling.attention_problem import tasks_of
 
+MOST_POSITIONS = 1 << 22
+"""So many queries or keys are planned for at most; a size in `--assume` may be any."""
 _SCORE_PASSES = 9  # scale, maximum, difference, exponential, sum, two casts, rescaling, mask or bias
 
 
 def plan_attention(problem: AttentionProblem, device: Device, occupancy: float | None = None) -> KernelWork | Refusal:
     """The tiles and work of an attention on a chip, in the form that its cores take, whatever `shared_core` says.
 
-    ATF336: no kernels for the chip; ATF338: no tile fits the bound.
+    ATF336: no kernels for the chip; ATF338: no tile fits the bound, or there are too many.
     """
     formed = replace(problem, shared_core=device.family == "310P")
     return _attention(formed, device, device.occupancy if occupancy is None else occupancy)
@@ -28,6 +30,10 @@ def plan_attention(problem: AttentionProblem, device: Device, occupancy: float |
 def _attention(problem: AttentionProblem, device: Device, occupancy: float) -> KernelWork | Refusal:
     if device.family is None:
         return no_kernels(device)
+    if max(problem.queries, problem.keys) > MOST_POSITIONS:
+        return Refusal(
+            "ATF338", f"more than {MOST_POSITIONS:,} queries or keys: tiles are counted one by one", "attention"
+        )
     chip = platform(device, occupancy)
     predicted = attention.predict(problem, chip)
     if isinstance(predicted, str):

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from limits import Phase
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from atcfuse.cli import run
 from atcfuse.diagnostics import all_codes
@@ -150,8 +151,31 @@ def compare(task: Task, model: onnx.ModelProto, fused: Any, folder: Path, feeds:
             raise Wrong(f"outputs {sorted(got)} instead of {sorted(reference)}")
         bad = [o for n in reference for o in compare_value(n, "", reference[n], got[n], tolerance) if o.status != "ok"]
         if bad:
+            if _agree_by_definition(model, other, feed, tolerance):
+                return "differs, kept digits"
             return _excused(task, model, folder, feed, bad)
     return "equal"
+
+
+def _agree_by_definition(model: onnx.ModelProto, fused: onnx.ModelProto, feed: Feed, tolerance: Tolerance) -> bool:
+    """Whether models of 16 bits give the same numbers where every operator rounds, as ONNX defines it.
+
+    onnxruntime computes in float32 and drops casts between operators, other ones when they stand in functions.
+    """
+    if precision_of(model) != "half":
+        return False
+    inputs = {name: value for name, value in feed.items() if value is not None}
+    try:
+        with np.errstate(all="ignore"):
+            first, second = (ReferenceEvaluator(m).run(None, inputs) for m in (model, fused))
+    except Exception:  # it does not know every operator
+        return False
+    names = [o.name for o in model.graph.output]
+    return all(
+        o.status == "ok"
+        for n, a, b in zip(names, first, second, strict=True)
+        for o in compare_value(n, "", a, b, tolerance)
+    )
 
 
 def _excused(task: Task, model: onnx.ModelProto, folder: Path, feed: Feed, bad: list[OutputError]) -> str:

@@ -9,11 +9,14 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from judge import Said, Task, Wrong, _judge, compare
+from judge import Said, Task, Wrong, _agree_by_definition, _judge, compare
 from limits import run_limited
 from networks import network
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, parser
+
+from atcfuse.verify.compare import Tolerance
 
 HERE = Path(__file__).resolve().parent
 
@@ -100,3 +103,13 @@ def test_a_wrong_model_is_found(tmp_path: Path) -> None:
     with pytest.raises(Wrong, match="onnxruntime runs the original only"):
         compare(task, built.model, lambda: ModelProto(), tmp_path, built.feeds)
     assert told
+
+
+@pytest.mark.parametrize(("op", "same"), [("Max", True), ("Min", False)])
+def test_models_of_16_bits_are_judged_by_what_their_operators_mean(op: str, same: bool) -> None:
+    head = '<ir_version: 9, opset_import: ["" : 17]> g (float16[64] x, float16[64] z) => (bool[64] y)'
+    plain = parser.parse_model(f"{head} {{ q = Div(x, z) m = Max(q, z) y = Equal(m, q) }}")
+    rounded = f"r = Cast<to = 1>(q) s = Cast<to = 10>(r) m = {op}(s, z) y = Equal(m, q)"
+    other = parser.parse_model(f"{head} {{ q = Div(x, z) {rounded} }}")
+    feed = {n: np.random.default_rng(i).normal(2, 0.5, 64).astype(np.float16) for i, n in enumerate("xz")}
+    assert _agree_by_definition(plain, other, feed, Tolerance(1e-3)) == same

@@ -95,3 +95,16 @@ def test_a_cache_of_which_only_the_shape_is_left_to_read_is_not_turned() -> None
     head = "(float[2,3,9,4] c, float[2,3,S,4] n, int64[S] place) => (float[2,3,9,4] y, int64[4] e)"
     result = judged(parsed(head, f"{UPDATE} e = Shape(cf)"), 0.0)
     assert not [n for n in result.model.graph.node if n.op_type == "Transpose"]
+
+
+def test_keys_of_which_fusions_leave_only_the_shape_to_read_are_not_turned() -> None:
+    """Two attentions take the keys as they lie: a Transpose of them would be a launch for four numbers."""
+    head = """(float[1,2,5,8] q, float[1,2,9,8] k, float[1,2,9,8] v, float[5,9] m) =>
+      (float[1,2,5,8] o, float[1,2,5,8] w, int64[2] e)"""
+    body = f"""kt = Transpose<perm = [0, 1, 3, 2]>(k) e = Shape<start = -2>(kt) s = MatMul(q, kt) {SUMS.format("s")}
+      o = MatMul(p, v) z = MatMul(q, kt) r = Softmax<axis = -1>(z) w = MatMul(r, v)"""
+    result = judged(parsed(head, body), 1e-5)
+    assert [f["op"] for f in result.report["fusions"]] == ["FusedAttention"] * 2
+    assert not [n for n in result.model.graph.node if n.op_type == "Transpose"]
+    kept = atcfuse.optimize(parsed(head, body), min_saving_us=0.0, keep_nodes=("n0",))
+    assert [n.op_type for n in kept.model.graph.node].count("Transpose") == 1

@@ -145,6 +145,14 @@ def test_sizes_of_nothing_have_a_plan_and_a_price(device: Device, none: dict[str
     assert stage.total_us >= 0
 
 
+@pytest.mark.parametrize("device", [B1, P3], ids=["910B", "310P"])
+@pytest.mark.parametrize("many", [{"queries": 10**12}, {"keys": 10**12}, {"queries": 10**12, "keys": 10**12}])
+def test_sizes_beyond_all_measure_have_no_plan(device: Device, many: dict[str, int]) -> None:
+    work = plan_attention(replace(problem(), **many), device)  # type: ignore[arg-type]
+    assert isinstance(work, Refusal)
+    assert work.code == "ATF338"
+
+
 @pytest.mark.parametrize("chip", ["Ascend910A", "Ascend310B1"])
 def test_chips_without_kernels_refuse(chip: str) -> None:
     for work in (plan_attention(problem(), load_device(chip)), plan_norm(norm(), load_device(chip))):
