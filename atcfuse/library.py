@@ -75,7 +75,7 @@ def _add(digest: hashlib.blake2b, *parts: bytes) -> None:
 def _kept(path: Path) -> Library | None:
     """What was kept under a key; None where there is nothing, or not what was written."""
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_at_once) as stream:
             if not is_own(os.fstat(stream.fileno())):
                 return None
             data = stream.read()
@@ -98,6 +98,11 @@ def _keep(path: Path, data: bytes) -> None:
         made.unlink(missing_ok=True)
     for old in _oldest(path.parent.iterdir()):
         old.unlink(missing_ok=True)
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens for reading without waiting for whoever would write into a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _own(path: str, flags: int) -> int:

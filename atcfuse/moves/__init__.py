@@ -59,6 +59,9 @@ class Move(Protocol):
     def name(self) -> str:
         """What the move is remembered by."""
 
+    def beside(self, kept: Callable[[Node], bool]) -> Move | None:
+        """What of the move is left where some nodes are kept; None where that is nothing."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -179,12 +182,11 @@ def find(model: Model, keep: KeepNodes, stuck: Collection[str] = (), kinds: Sequ
         taken: set[int] = set()
         for node in scope.nodes:
             begun = _begun(scope, node, kinds)
-            if begun is None or begun.move.name in stuck or taken & begun.move.members:
+            move = begun.move.beside(lambda n: bool(keep.reason(n.name, n.op))) if begun is not None else None
+            if begun is None or move is None or move.name in stuck or taken & move.members:
                 continue
-            if any(keep.reason(n.name, n.op) for n in (scope.nodes[i] for i in begun.move.members)):
-                continue
-            taken |= begun.move.members
-            found.append(begun)
+            taken |= move.members
+            found.append(Begun(begun.kind, move))
     return found
 
 

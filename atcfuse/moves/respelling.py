@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from atcfuse.graph.schema import signature
 
 FLOATS: Mapping[int, np.dtype[Any]] = {1: np.dtype(np.float32), 10: np.dtype(np.float16)}
 """The element types of floats for which moves write constants, by the number that ONNX has for them."""
+
+
+SeveralT = TypeVar("SeveralT", bound="Several")
 
 
 class Several(ABC):
@@ -34,6 +37,10 @@ class Several(ABC):
     def name(self) -> str:
         """What the move is remembered by."""
         return self.replaced[0].name
+
+    def beside(self: SeveralT, kept: Callable[[Node], bool]) -> SeveralT | None:
+        """What of the move is left where some nodes are kept; None where that is nothing."""
+        return None if any(map(kept, self.replaced)) else self
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ the same without any Transpose. Its indices are two small nodes, which all updat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -37,6 +37,11 @@ class Update:
     back: Node
     gone: tuple[Node, ...]
 
+    @property
+    def replaced(self) -> tuple[Node, ...]:
+        """The nodes that writing in place replaces."""
+        return (self.back, *self.gone)
+
 
 @dataclass(frozen=True)
 class Updates(Several):
@@ -48,7 +53,12 @@ class Updates(Several):
     @property
     def replaced(self) -> tuple[Node, ...]:
         """The nodes that the move replaces."""
-        return tuple(node for update in self.updates for node in (update.back, *update.gone))
+        return tuple(node for update in self.updates for node in update.replaced)
+
+    def beside(self, kept: Callable[[Node], bool]) -> Updates | None:
+        """Those of which no node is kept; None where there are none."""
+        updates = tuple(update for update in self.updates if not any(map(kept, update.replaced)))
+        return Updates(self.scope, updates) if updates else None
 
 
 def find(scope: Scope, node: Node) -> Updates | None:

@@ -1,6 +1,9 @@
 """The rules that come with atcfuse are kept as they were read, and only where nobody else could have put them."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -78,6 +81,18 @@ def test_what_is_damaged_is_read_anew(cache):
         entry.write_bytes(damaged)
         assert loaded()[0].rules
         assert entry.read_bytes() == whole
+
+
+def test_a_pipe_in_place_of_an_entry_is_not_waited_for(cache):
+    """A child process reads, which a wait would stop for good."""
+    loaded()
+    (entry,) = cache.iterdir()
+    entry.unlink()
+    os.mkfifo(entry)
+    code = "from atcfuse.library import library; assert library()[0].rules"
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache.parents[1])}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+    assert entry.is_file()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])

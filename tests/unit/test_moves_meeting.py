@@ -108,3 +108,19 @@ def test_keys_of_which_fusions_leave_only_the_shape_to_read_are_not_turned() -> 
     assert not [n for n in result.model.graph.node if n.op_type == "Transpose"]
     kept = atcfuse.optimize(parsed(head, body), min_saving_us=0.0, keep_nodes=("n0",))
     assert [n.op_type for n in kept.model.graph.node].count("Transpose") == 1
+
+
+@pytest.mark.parametrize(("kept", "written"), [("n3", "z"), ("n6", "y")], ids=["of the first", "of the second"])
+def test_a_node_that_the_user_keeps_keeps_its_own_update_alone(kept: str, written: str) -> None:
+    head = (
+        "(float[2,3,9,4] c, float[2,3,9,4] d, float[2,3,S,4] n, int64[S] place) => (float[2,3,9,4] y, float[2,3,9,4] z)"
+    )
+    other = """df = Transpose<perm = [2, 0, 1, 3]>(d) nd = Transpose<perm = [2, 0, 1, 3]>(n) w = ScatterND(df, at, nd)
+      z = Transpose<perm = [1, 2, 0, 3]>(w)"""
+    original = parsed(head, f"{UPDATE} {other}")
+    result = atcfuse.optimize(deepcopy(original), dialect="portable", keep_nodes=(kept,), min_saving_us=0.0)
+    assert {n.op_type for n in result.model.graph.node for o in n.output if o == written} == {"ScatterND"}
+    assert [n.op_type for n in result.model.graph.node].count("Transpose") == 3
+    feed = feed_of(original)
+    for got, wanted in zip(plain.run_plain(result.model, feed), plain.run_plain(original, feed), strict=True):
+        np.testing.assert_array_equal(got, wanted)
