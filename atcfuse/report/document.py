@@ -61,6 +61,8 @@ class _Writer:
             written = encode(value)
             opening, body, closing = written[0], written[1:-1], written[-1]
         elif isinstance(value, dict):
+            if not all(isinstance(name, str) for name in value):
+                raise TypeError(value)
             pairs = [f"{encode(name)}: {self.text(value[name], depth + 1)}" for name in sorted(value)]
             opening, body, closing = "{", f",{inner}".join(pairs), "}"
         else:
