@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from atcfuse.codegen import GeneratedKernel, render_kernel
@@ -38,6 +39,10 @@ from atcfuse.reference import evaluate
 from atcfuse.twin import run_kernel
 from atcfuse.vectors import decode, encode, signature_model
 from atcfuse.verify.session import Session
+
+OLD = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24)
+ASTRAY = frozenset({"Erf", "PRelu"}) if OLD else frozenset[str]()
+"""Of which onnxruntime 1.23 gives other results for NaN and infinities than the standard says."""
 
 SPEC = load_kernels(Path(__file__).parents[2] / "kernels")["elementwise"]
 FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
@@ -189,6 +194,7 @@ def test_every_step_takes_special_numbers_as_onnx_does(dtype: int, programs: Pat
         "Xor",
         "Not",
     }
+    chosen = [case for case in chosen if case.op not in ASTRAY]
     expression, inputs = merged(chosen, dtype), operands(dtype, len(chosen))
     made = run_kernel(kernel_of(expression), inputs, cache=programs, half_overflow=True).outputs["y1"]
     results = np.split(decode(made, dtype).astype(np.float64), len(chosen))
@@ -202,7 +208,9 @@ def test_every_step_takes_special_numbers_as_onnx_does(dtype: int, programs: Pat
     assert not wrong, "\n".join(wrong[:40])
 
 
-BESIDE = ("Add", "Sub", "Mul", "Div", "Min", "Max", "PRelu", *sorted(COMPARISONS))
+BESIDE = tuple(
+    op for op in ("Add", "Sub", "Mul", "Div", "Min", "Max", "PRelu", *sorted(COMPARISONS)) if op not in ASTRAY
+)
 
 
 @needs_compiler

@@ -55,6 +55,21 @@ def test_a_norm_that_nothing_takes_becomes_a_fused_one(body: str, fused: int) ->
     assert again.SerializeToString(deterministic=True) == result.model.SerializeToString(deterministic=True)
 
 
+@pytest.mark.parametrize(
+    ("opset", "body"),
+    [
+        (17, "(float[2,3,8] x, float[3,8] g, float[8] b) => (float[2,3,8] n) { n = LayerNormalization(x, g, b) }"),
+        (23, "(float[2,3,8] x, float[3,8] g) => (float[2,3,8] n) { n = RMSNormalization(x, g) }"),
+    ],
+)
+def test_a_scale_of_several_rows_keeps_a_norm(opset: int, body: str) -> None:
+    """No examples of the rules, since not every onnxruntime that is supported runs these models."""
+    proto = plain.parsed(f'<ir_version: 8, opset_import: ["" : {opset}]> g {body}')
+    result = atcfuse.optimize(deepcopy(proto), dialect="portable")
+    assert [node.op_type for node in result.model.graph.node] == [node.op_type for node in proto.graph.node]
+    assert "ATF314" in {kept["code"] for kept in result.report["kept"]}
+
+
 def test_it_claims_nothing_and_says_what_atc_would_do() -> None:
     _, result = optimized(NORM)
     (fusion,) = result.report["fusions"]
