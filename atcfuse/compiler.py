@@ -212,9 +212,7 @@ def _by_way_of(
     except NotAlike:
         short.snapshot.restore(model.proto)
         return None
-    done = _indexed(model)
-    _finders(done, tools, lookup, findings.pricer)
-    return done, findings
+    return _looked_at(model, tools, lookup, findings.pricer), findings
 
 
 def _fused(
@@ -281,6 +279,13 @@ def _indexed(model: Model) -> Model:
     return again
 
 
+def _looked_at(model: Model, tools: Toolbox, lookup: Lookup, pricer: Pricer | None) -> Model:
+    """The same, and it is noted what ATC makes of it."""
+    again = _indexed(model)
+    _finders(again, tools, lookup, pricer)
+    return again
+
+
 def _by_rules(model: Model, finders: list[RuleFinder], tools: Toolbox, lookup: Lookup, findings: Findings) -> Model:
     """Applies the rules of the book, round by round."""
     pricer = findings.pricer
@@ -307,12 +312,10 @@ def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
     Views between element-wise operators are moved where that makes a group.
     """
     if noops.take_away(model, tools, findings):
-        model = _indexed(model)
-        _finders(model, tools, lookup, findings.pricer)
+        model = _looked_at(model, tools, lookup, findings.pricer)
     for spelled_anew in (parts.join, unread.respell, ones.respell) if tools.is_made(autofuse.RULE.kernel) else ():
         if spelled_anew(model, tools.keep):
-            model = _indexed(model)
-            _finders(model, tools, lookup, findings.pricer)
+            model = _looked_at(model, tools, lookup, findings.pricer)
     by_rules = findings.kept
     for attempt in range(MAX_ROUNDS):
         shifts, done = views_between(model, tools, findings), len(findings.fusions)
@@ -320,8 +323,7 @@ def _grouped(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
             return model if attempt else _all_groups(model, tools, lookup, findings)
         snapshot, findings.kept = Snapshot.of(model), by_rules
         shifts.carry_out(model)
-        model = _indexed(model)
-        _finders(model, tools, lookup, findings.pricer)
+        model = _looked_at(model, tools, lookup, findings.pricer)
         model = _all_groups(model, tools, lookup, findings)
         if len(findings.fusions) == done:
             snapshot.restore(model.proto)
@@ -339,8 +341,7 @@ def _all_groups(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings
         findings.kept = list(by_rules)
         if not group_leftovers(model, tools, findings):
             break
-        model = _indexed(model)
-        _finders(model, tools, lookup, findings.pricer)
+        model = _looked_at(model, tools, lookup, findings.pricer)
     findings.kept += ungrouped(findings)
     return model
 
@@ -349,9 +350,7 @@ def _singles(model: Model, tools: Toolbox, lookup: Lookup, findings: Findings) -
     """Replaces single operators that are left, where there are rules for them."""
     if not replace_singles(model, tools, findings):
         return model
-    model = _indexed(model)
-    _finders(model, tools, lookup, findings.pricer)
-    return model
+    return _looked_at(model, tools, lookup, findings.pricer)
 
 
 def _pricer(tools: Toolbox, sizes: Sizes) -> Pricer | None:

@@ -70,6 +70,14 @@ def _may_begin(rule: Rule, opset: int, ops: Set[str], heads: Heads) -> bool:
     return rule.opset[0] <= opset <= rule.opset[1] and (begins is None or not begins.isdisjoint(ops))
 
 
+def matches_of(finder: RuleFinder, rule: Rule, kept: list[Kept], findings: Findings) -> list[Match]:
+    """The matches of a rule, noted in the findings; what nearly matched goes to what is kept."""
+    matches, misses = finder.find(rule)
+    kept += [Kept.of(m, m.refusal) for m in misses]
+    findings.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
+    return matches
+
+
 def _fold_rule(
     finder: RuleFinder,
     rule: Rule,
@@ -79,11 +87,8 @@ def _fold_rule(
     kept: list[Kept],
     findings: Findings,
 ) -> None:
-    matches, misses = finder.find(rule)
-    kept += [Kept.of(m, m.refusal) for m in misses]
-    findings.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
     off = tools.why_off(rule)
-    for match in matches:
+    for match in matches_of(finder, rule, kept, findings):
         if match.members & taken:  # the next pass finds it again, if it is still there
             continue
         ready = off or kept_by_user(match, tools.keep) or fold(match)

@@ -12,7 +12,7 @@ from atcfuse.match.find import Lookup, RuleFinder
 from atcfuse.match.values import Refusal
 from atcfuse.reasons import DECISIONS
 from atcfuse.rewrite import Fusion
-from atcfuse.rounds import asked_for, carry_out, selected
+from atcfuse.rounds import asked_for, carry_out, matches_of, selected
 from atcfuse.rule.model import Rule
 from atcfuse.run import Findings, Kept, Toolbox
 
@@ -61,11 +61,8 @@ def _told(by_others: Sequence[Kept], kept: Sequence[Kept], taken: Collection[tup
 def _ask(
     finder: RuleFinder, rule: Rule, tools: Toolbox, findings: Findings, ready: list[Fusion], kept: list[Kept]
 ) -> None:
-    matches, misses = finder.find(rule)
-    kept += [Kept.of(m, m.refusal) for m in misses]
-    findings.matched.setdefault(rule.name, []).extend(m.anchor.name for m in matches)
     off = tools.why_off(rule)
-    for match in matches:
+    for match in matches_of(finder, rule, kept, findings):
         found = off or asked_for(match, tools, findings.pricer)
         if isinstance(found, Refusal):
             kept.append(Kept.of(match, found))

@@ -13,9 +13,8 @@ import numpy as np
 
 from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Node, Scope
-from atcfuse.graph.schema import signature
 from atcfuse.moves.contrib import MICROSOFT
-from atcfuse.moves.respelling import FLOATS, Respelling, Steps, with_axes
+from atcfuse.moves.respelling import FLOATS, Respelling, Steps, split, with_axes
 
 OPERATOR = f"{MICROSOFT}Attention"
 _INT32, _INT64 = 6, 7
@@ -112,12 +111,8 @@ def _projected(move: Respelling, steps: Steps, names: Names, sizes: tuple[int, i
     rows = steps.add("MatMul", *node.inputs[:2])
     rows = steps.add("Add", rows, node.inputs[2]) if node.input(2) else rows
     outputs = tuple(names.fresh(f"{node.outputs[0]}/{part}") for part in ("queries", "keys", "values"))
-    split = signature("Split", move.scope.model.opset)
-    as_input = split is not None and "split" in split.inputs
-    inputs = (rows, sizes) if as_input else (rows,)
-    attributes = (("axis", 2),) if as_input else (("axis", 2), ("split", sizes))
     name = names.fresh(f"{node.name}/Split")
-    steps.made.append(NewNode("Split", name, inputs, outputs, attributes, like=node.index))
+    steps.made.append(split(move.scope.model.opset, name, rows, 2, sizes, outputs, node.index))
     return outputs
 
 

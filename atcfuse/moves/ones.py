@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atcfuse.graph.edit import Names, NewNode, Replacement, apply
+from atcfuse.graph.edit import Names, NewNode, Replacement
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.keep_nodes import KeepNodes
-from atcfuse.moves.respelling import with_axes
+from atcfuse.moves.respelling import respelled, with_axes
 
 
 def respell(model: Model, keep: KeepNodes) -> bool:
     """Puts views in the place of Transposes that leave the elements where they are; False where there are none."""
-    names = Names(model)
-    replacements = [found for scope in model.scopes() for found in _in_scope(scope, keep, names)]
-    if replacements:
-        apply(model, replacements, (), names)
-    return bool(replacements)
+    return respelled(model, lambda scope, names: _in_scope(scope, keep, names))
 
 
 def _in_scope(scope: Scope, keep: KeepNodes, names: Names) -> Iterator[Replacement]:

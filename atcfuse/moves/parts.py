@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from atcfuse.graph.edit import Names, NewNode, Replacement, apply
+from atcfuse.graph.edit import Names, Replacement
 from atcfuse.graph.index import Model, Node, Scope
-from atcfuse.graph.schema import input_position, parameter, signature
+from atcfuse.graph.schema import input_position, parameter
 from atcfuse.graph.traffic import kinds
 from atcfuse.keep_nodes import KeepNodes
+from atcfuse.moves.respelling import respelled, split
 
 Part = tuple[int, int]
 """Where a part begins and ends."""
@@ -20,11 +21,7 @@ Part = tuple[int, int]
 
 def join(model: Model, keep: KeepNodes) -> bool:
     """Puts a Split in the place of Slices that take every element of a value once; False where there are none."""
-    names = Names(model)
-    replacements = [found for scope in model.scopes() for found in _in_scope(scope, keep, names)]
-    if replacements:
-        apply(model, replacements, (), names)
-    return bool(replacements)
+    return respelled(model, lambda scope, names: _in_scope(scope, keep, names))
 
 
 def _in_scope(scope: Scope, keep: KeepNodes, names: Names) -> Iterator[Replacement]:
@@ -41,8 +38,10 @@ def _in_scope(scope: Scope, keep: KeepNodes, names: Names) -> Iterator[Replaceme
         whole = _is_whole(ordered, shape[axis]) and all(launches[n.index] == "launch" for n in parts.values())
         if whole:
             nodes = [parts[part] for part in ordered]
-            split = _split(scope, nodes, axis, tuple(end - start for start, end in ordered), names)
-            yield Replacement(scope, frozenset(n.index for n in nodes), (split,))
+            sizes, results = tuple(end - start for start, end in ordered), tuple(n.outputs[0] for n in nodes)
+            name, first = names.fresh(f"{nodes[0].name}/Split"), nodes[0]
+            made = split(scope.model.opset, name, first.inputs[0], axis, sizes, results, first.index)
+            yield Replacement(scope, frozenset(n.index for n in nodes), (made,))
 
 
 def _cut(scope: Scope, node: Node) -> tuple[int, Part] | None:
@@ -82,12 +81,3 @@ def _is_whole(parts: Iterable[Part], length: object) -> bool:
             return False
         at = end
     return at == length
-
-
-def _split(scope: Scope, nodes: list[Node], axis: int, sizes: tuple[int, ...], names: Names) -> NewNode:
-    known = signature("Split", scope.model.opset)
-    as_input = known is not None and "split" in known.inputs
-    name, outputs = names.fresh(f"{nodes[0].name}/Split"), tuple(n.outputs[0] for n in nodes)
-    inputs = (nodes[0].inputs[0], sizes) if as_input else (nodes[0].inputs[0],)
-    attributes = (("axis", axis),) if as_input else (("axis", axis), ("split", sizes))
-    return NewNode("Split", name, inputs, outputs, attributes, like=nodes[0].index)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from atcfuse.graph.edit import Names, NewNode
-from atcfuse.graph.index import Node, Scope
+from atcfuse.graph.edit import Names, NewNode, Replacement, apply
+from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.graph.schema import signature
 
 FLOATS: Mapping[int, np.dtype[Any]] = {1: np.dtype(np.float32), 10: np.dtype(np.float16)}
@@ -88,6 +88,25 @@ class Steps:
         self.made[-1] = replace(self.made[-1], outputs=(output,))
         if output == self.node.outputs[0]:
             self.made[-1] = replace(self.made[-1], name=self.node.proto.name)
+
+
+def respelled(model: Model, found: Callable[[Scope, Names], Iterable[Replacement]]) -> bool:
+    """Carries out, in place, what is found in each scope of a model; False where there is nothing."""
+    names = Names(model)
+    replacements = [replacement for scope in model.scopes() for replacement in found(scope, names)]
+    if replacements:
+        apply(model, replacements, (), names)
+    return bool(replacements)
+
+
+def split(
+    opset: int, name: str, value: str, axis: int, sizes: tuple[int, ...], results: tuple[str, ...], like: int
+) -> NewNode:
+    """A Split as the opset has it: the sizes are an attribute or an input."""
+    known = signature("Split", opset)
+    if known is not None and "split" in known.inputs:
+        return NewNode("Split", name, (value, sizes), results, (("axis", axis),), like=like)
+    return NewNode("Split", name, (value,), results, (("axis", axis), ("split", sizes)), like=like)
 
 
 def with_axes(op: str, opset: int, name: str, value: str, axes: tuple[int, ...], result: str, like: int) -> NewNode:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from atcfuse.graph.edit import Names, Replacement, apply
+from atcfuse.graph.edit import Names, Replacement
 from atcfuse.graph.index import Model, Node, Scope
 from atcfuse.keep_nodes import KeepNodes
-from atcfuse.moves.respelling import Respelling
+from atcfuse.moves.respelling import Respelling, respelled
 from atcfuse.moves.transposes import shape_of
 
 
@@ -40,15 +40,11 @@ def carry_out(move: Unread, names: Names) -> tuple[tuple[str, ...], str, Replace
 
 def respell(model: Model, keep: KeepNodes) -> bool:
     """Reads shapes of what such Transposes take, all that there are; False where there are none."""
-    names = Names(model)
-    replacements = [carry_out(move, names)[2] for scope in model.scopes() for move in _in_scope(scope, keep)]
-    if replacements:
-        apply(model, replacements, (), names)
-    return bool(replacements)
+    return respelled(model, lambda scope, names: _in_scope(scope, keep, names))
 
 
-def _in_scope(scope: Scope, keep: KeepNodes) -> Iterator[Unread]:
+def _in_scope(scope: Scope, keep: KeepNodes, names: Names) -> Iterator[Replacement]:
     for node in scope.by_op.get("Transpose", ()):
         move = None if keep.reason(node.name, node.op) else find(scope, node)
         if move is not None:
-            yield move
+            yield carry_out(move, names)[2]

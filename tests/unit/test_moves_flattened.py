@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from copy import deepcopy
 
-import numpy as np
 import onnx
 import plain
 import pytest
 from infer_oracle import inferred
+from projected_rows import assert_moved_and_fused
 
 import atcfuse
 from atcfuse import moves
@@ -56,26 +55,9 @@ def parsed(body: str) -> onnx.ModelProto:
     return plain.parsed(HEAD + body)
 
 
-def run(model: onnx.ModelProto) -> list[np.ndarray]:
-    rng = np.random.default_rng(3)
-    shapes = {"x": (2, 5, 8), "wq": (8, 6), "wk": (8, 6), "wv": (8, 6), "w": (8, 6), "g": (8,), "b": (8,)}
-    return plain.run_plain(model, {n: rng.normal(size=s).astype(np.float32) for n, s in shapes.items()})
-
-
 @pytest.mark.parametrize("body", FUSES.values(), ids=FUSES)
 def test_rows_with_their_own_shape_are_the_same_numbers_and_fuse_with_the_norm(body: str) -> None:
-    proto = parsed(body)
-    original, model = deepcopy(proto), inferred(proto)
-    begun = moves.find(model, NO_NODES)
-    assert len(begun) == 3
-    moves.carry_out(model, begun)
-    onnx.checker.check_model(proto, full_check=True)
-    for got, expected in zip(run(proto), run(original), strict=True):
-        np.testing.assert_array_equal(got, expected)
-    result = atcfuse.optimize(original, dialect="portable", min_saving_us=0.0)
-    assert Counter(f["op"] for f in result.report["fusions"]) == {"FusedLayerNormQKV": 1}
-    for got, expected in zip(run(result.model), run(original), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    assert_moved_and_fused(parsed(body))
 
 
 @pytest.mark.parametrize("body", STAYS.values(), ids=STAYS)
